@@ -1,6 +1,7 @@
 """Small calls, one after another, against the SDK's bare echo and against the official server: one that does
 next to nothing, and the read of a small file."""
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,19 @@ GATEWAY_COST = 1.0 * MILLISECOND
 CHEAPEST = 0.85
 """Of the echo's time, for a call that does as little."""
 FACTOR = 1.5
+RULES_FACTOR = 1.05
+RULES = {
+    "deny": [f"Bash(tool{n} publish:*)" for n in range(150)]
+    + [f"Read(secrets{n}/**)" for n in range(50)]
+    + [f"WebFetch(host{n}.example)" for n in range(100)]
+    + [f"capability:fs_write(*.lock{n})" for n in range(50)],
+    "ask": [f"Bash(tool{n} install:*)" for n in range(150)] + [f"Write(docs{n}/**)" for n in range(150)],
+    "allow": [f"Bash(tool{n} test:*)" for n in range(200)]
+    + [f"Edit(src{n}/**)" for n in range(100)]
+    + [f"Read(open{n}/**)" for n in range(50)],
+}
+"""A thousand, a tenth of them about the tool that is called."""
+
 LINES = 20
 IN_A_ROW = 100
 """Calls to one server before it is the next one's turn, as an agent at work makes them."""
@@ -30,7 +44,19 @@ def run(effort: Effort, folder: Path) -> list[Row]:
     file.write_text(
         "".join(f"line {number} of a small text file\n" for number in range(LINES)), encoding="utf-8"
     )
-    return [row for era in Era for row in _in_era(era, effort, file)]
+    return [_with_rules(effort, file), *(row for era in Era for row in _in_era(era, effort, file))]
+
+
+def _with_rules(effort: Effort, file: Path) -> Row:
+    config = file.parent.parent / "rules.toml"
+    lists = (f"{name} = {json.dumps(rules)}" for name, rules in RULES.items())
+    config.write_text("\n".join(("[rules]", *lists)), encoding="utf-8")
+    launches = {"none": ours(file.parent), "rules": ours(file.parent, more=("--config", str(config)))}
+    calls = dict.fromkeys(launches, ("read_file", {"path": file.name}))
+    taken = _times(launches, calls, 4 * effort.calls, NOW_AND_THEN, Era.HANDSHAKE, effort.warm_up)
+    count = sum(map(len, RULES.values()))
+    what = f"p50 of a small read with {count} rules, against one with none"
+    return ratio(what, taken["rules"], taken["none"], factor=RULES_FACTOR)
 
 
 def _in_era(era: Era, effort: Effort, file: Path) -> list[Row]:

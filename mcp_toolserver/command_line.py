@@ -18,6 +18,7 @@ Action = Literal[
     "upstream",
     "tools",
     "call",
+    "policy",
     "doctor",
     "log",
     "token",
@@ -34,6 +35,7 @@ ACTIONS: Mapping[Action, str] = {
     "upstream": "approve what such a server changed in its tools, or fetch its package",
     "tools": "list the tools that these flags offer",
     "call": "run one tool and print its result",
+    "policy": "explain the decision on a call, or test decisions against a file of cases",
     "doctor": "test what is enforced on this machine, and say what is missing",
     "log": "print the audit log, or verify that nobody changed it",
     "token": "add, rotate, list or revoke the users in a file of tokens",
@@ -99,7 +101,7 @@ class Invocation(argparse.Namespace):
     server: str = ""
     """Its name for `wrap` and `upstream`; empty if it was not given."""
     what: str = ""
-    """What `token`, `cron`, `history` or `upstream` does."""
+    """What `policy`, `token`, `cron`, `history` or `upstream` does."""
     token_name: str = ""
     expires: str = ""
     backup: str = ""
@@ -127,6 +129,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "upstream": ("upstreams", "network", "allow-domain", "state-dir", "config"),
     "tools": ("permission-mode", "toolsets", "tools", "exclude-tools", "config"),
     "call": ("permission-mode", "root", "config"),
+    "policy": ("permission-mode", "root", "config"),
     "doctor": ("permission-mode", "root", "config"),
     "log": ("state-dir",),
     "token": ("tokens", "permission-mode", "root", "calls-per-minute", "max-calls", "config"),
@@ -147,7 +150,7 @@ _USAGES: Mapping[Action, str] = {
 
 _EPILOGS: Mapping[Action, str] = {
     **dict.fromkeys(
-        ("wrap", "tools", "call", "doctor", "cron"),
+        ("wrap", "tools", "call", "policy", "doctor", "cron"),
         f"It also takes the other flags of the server; see {PROGRAM} --help.",
     ),
     "token": "The flags of `token add` are for the user: a mode, roots and limits within\n"
@@ -184,7 +187,7 @@ class _ProgramParser(_Parser):
                 [option for option in OPTIONS if not option.flag],
             ),
             ("Keys of its table [agent], which docs/agent-model.md explains", TABLES["agent"]),
-            ("Lists of its table [rules], which docs/rules.md explains", TABLES["rules"]),
+            ("Lists of its table [rules], which docs/policy.md explains", TABLES["rules"]),
         ):
             formatter.start_section(title)
             in_order = (option for group in GROUPS for option in options if option.group is group)
@@ -262,13 +265,21 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     }
     for name, of in parsers.items():
         # What follows a repeatable flag of these may be their own arguments.
-        _add_settings(of, _SHOWN[name], adapt, several=name not in ("call", "setup", "token"))
+        _add_settings(of, _SHOWN[name], adapt, several=name not in ("call", "policy", "setup", "token"))
     parsers["tools"].add_argument("--format", choices=FORMATS, help="how to print\n[default: table]")
     tool = parsers["call"].add_argument("tool", metavar="NAME", help="a tool, under any of its names")
     adapt(tool, ())
     parsers["call"].add_argument(
         "arguments", metavar="JSON", nargs="?", help="its arguments as a JSON object\n[default: {}]"
     )
+    parsers["policy"].add_argument(
+        "what", choices=("explain", "test"), help="explain a call, or test the cases of a file"
+    )
+    of_policy = parsers["policy"].add_argument(
+        "tool", metavar="TOOL|CASES", help="a tool, under any of its names; or a file of cases"
+    )
+    adapt(of_policy, ())
+    parsers["policy"].add_argument("arguments", metavar="JSON", nargs="?", help="explain: the arguments")
     parsers["completion"].add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     parsers["log"].add_argument("--follow", action="store_true", help="keep printing new calls until Ctrl-C")
     for name, text in (
@@ -375,7 +386,7 @@ def _with_action(argv: Sequence[str]) -> list[str]:
             f"unknown command {argv[0]!r}; choose from {', '.join(ACTIONS)} (see {PROGRAM} --help)"
         )
     # argparse would take a command after a value for another root folder.
-    for before, word in pairwise(argv if argv[:1] != ["call"] else ()):
+    for before, word in pairwise(argv if argv[:1] not in (["call"], ["policy"]) else ()):
         if word in ACTIONS and not before.startswith("-"):
             raise SettingsError(f"put {word} first: {PROGRAM} {word} ...; a folder of that name is ./{word}")
     named = argv[:1] and (argv[0] in ACTIONS or argv[0] in ("-h", "--help", "--version"))

@@ -14,7 +14,19 @@ from pathlib import Path
 
 from mcp_toolserver.command_line import ACTIONS, PROGRAM, Invocation, parse
 from mcp_toolserver.errors import SettingsError
-from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES, Option, Raw, Settings, Value, expand_home
+from mcp_toolserver.settings import (
+    OPTIONS,
+    PREFIX,
+    TABLES,
+    Option,
+    Raw,
+    RuleText,
+    Settings,
+    Texts,
+    Value,
+    expand_home,
+    rule_line,
+)
 from mcp_toolserver.text.file_names import lies_in
 
 _CONFIG = f"{PREFIX}CONFIG"
@@ -102,12 +114,23 @@ def _from_config(path: str | None) -> dict[str, Value]:
     import tomllib
 
     try:
-        content: dict[str, Raw] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        content: dict[str, Raw] = tomllib.loads(text)
     except OSError as error:
         raise SettingsError(f"cannot read the config file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"the config file {path} is not TOML: {error}") from None
-    return _from_content(path, content, OPTIONS)
+    values = _from_content(path, content, OPTIONS)
+    return values | {option.attribute: _placed(values, option, path, text) for option in TABLES["rules"]}
+
+
+def _placed(values: Mapping[str, Value], option: Option, path: str, text: str) -> Texts:
+    """The rules of a list in the config file, each with its line."""
+    found = values.get(option.attribute)
+    rules = tuple(map(RuleText, found if isinstance(found, tuple) else ()))
+    for rule in rules:
+        rule.source = f"{path}:{rule_line(text, option.key, rule)}"
+    return rules
 
 
 def embedded(content: Mapping[str, Raw]) -> Settings:
@@ -120,6 +143,13 @@ def embedded(content: Mapping[str, Raw]) -> Settings:
     options = [option for option in OPTIONS if option.group.title != "Transport"]
     settings = replace(Settings(), **_expand_paths(_from_content("Toolset", content, options), {}))
     check_outside_roots(settings, None)
+    return settings
+
+
+def overridden(settings: Settings, place: str, content: Mapping[str, Raw]) -> Settings:
+    """`settings` with those of `content`, which is as in a config file. Raises: SettingsError."""
+    settings = replace(settings, **_expand_paths(_from_content(place, content, OPTIONS), {}))
+    check_outside_roots(settings, settings.config)
     return settings
 
 

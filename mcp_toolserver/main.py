@@ -21,7 +21,7 @@ from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.invocation import load, serves_stdio
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.platform_check import unsupported_reason
-from mcp_toolserver.runtime.processes.broker_client import Broker, start_broker
+from mcp_toolserver.runtime.processes.broker_client import Broker, start_broker, start_standalone_broker
 from mcp_toolserver.runtime.windows_paths import find_windows_paths
 from mcp_toolserver.settings import Settings
 
@@ -199,6 +199,34 @@ def _tools(invocation: Invocation, broker: Broker | None, found: HostExecutables
     return call(app, invocation) if invocation.action == "call" else tools(app.dispatcher, invocation.format)
 
 
+def _policy(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
+    from mcp_toolserver.app.compose import Application, build_application
+    from mcp_toolserver.commands import policy
+    from mcp_toolserver.commands.tools import parsed
+
+    brokers = [(confinement.broker_policy(invocation.settings, found), broker)]
+
+    def build(settings: Settings) -> Application:
+        confinement.check(settings)
+        # Its self-test says at which level commands are offered.
+        wanted = confinement.broker_policy(settings, found)
+        if wanted not in [known for known, _ in brokers]:
+            brokers.append((wanted, broker and start_standalone_broker(wanted)))
+        one = next(one for known, one in brokers if known == wanted)
+        return build_application(settings, one, found, held_by=None)
+
+    try:
+        if invocation.what == "test":
+            return policy.test(invocation, build)
+        return policy.explain(build(invocation.settings), invocation, parsed(invocation.arguments))
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    finally:
+        for _, one in brokers:
+            if one is not None:
+                one.close()
+
+
 def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     from mcp_toolserver.commands.doctor.doctor import doctor
 
@@ -242,6 +270,7 @@ _WITH_BROKER: Mapping[Action, Callable[[Invocation, Broker | None, HostExecutabl
     "wrap": _wrap,
     "tools": _tools,
     "call": _tools,
+    "policy": _policy,
     "doctor": _doctor,
     "cron": _cron,
 }

@@ -5,6 +5,7 @@ else is imported.
 """
 
 import ipaddress
+import json
 import os
 import re
 import sys
@@ -120,6 +121,27 @@ class Option:
     @property
     def variable(self) -> str:
         return PREFIX + self.attribute.upper()
+
+
+class RuleText(str):
+    """A rule as it is written, with the file and line that have it."""
+
+    __slots__ = ("source",)
+
+    source: str
+
+
+def rule_line(text: str, key: str, rule: str = "") -> int:
+    """The number of the line that has `rule` in the list `key` of the TOML `text`; of the key if it is not
+    found."""
+    lines = text.split("\n")
+    is_key = re.compile(
+        rf"""\s*(?:rules\s*\.\s*)?["']?{re.escape(key)}["']?\s*[=\].]|\s*\[\s*{re.escape(key)}"""
+    )
+    start = next((number for number, line in enumerate(lines) if is_key.match(line)), 0)
+    written = (json.dumps(rule, ensure_ascii=False), f"'{rule}'")
+    found = (number for number in range(start, len(lines)) if any(one in lines[number] for one in written))
+    return next(found, start) + 1
 
 
 def expand_home(text: str, home: str) -> str:

@@ -19,7 +19,7 @@ from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds
-from mcp_toolserver.app.policy import build_policy, hide_from_commands, lenient_rules
+from mcp_toolserver.app.policy import build_policy, hide_from_commands, lenient_rules, project_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
@@ -110,7 +110,9 @@ class Shared:
             self.facts = replace(self.facts, upstreams=reach)
         self.registry = registry(settings)
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
-        self.policy = policy = build_policy(settings, self.registry)
+        own = build_policy(settings, self.registry)
+        self.project = project_rules(settings, own, self.registry)
+        self.policy = policy = self.project.applied(own)
         self.state = state = state_folder(settings.state_dir)
         layers = {need: need.value.layers(self.facts) for need in Capability}
         context = AuditContext(mode=self.facts.mode.flag, layers=layers, values=settings.audit_values)
@@ -379,6 +381,8 @@ class Application:
             observers=shared.observers,
             raw=settings.raw_output,
             user=self.user,
+            project=shared.project.applied,
+            read_project=shared.project.refresh,
             narrowings=shared.narrowings,
             rules=lenient_rules(registry),
             on_behalf_of=self.changes.on_behalf_of,
@@ -448,6 +452,8 @@ def build_application(  # noqa: PLR0913  what the process has at its start
         SettingsError: a tool, toolset, rule or root is unknown or invalid.
     """
     shared = Shared(settings, broker, found, held_by=held_by, upstreams=upstreams)
+    hidden = shared.project.hidden_tools
+    settings = replace(settings, exclude_tools=(*settings.exclude_tools, *hidden))
     return Application(
         shared=shared,
         settings=settings,

@@ -6,13 +6,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mcp_toolserver.app.confinement import wanted_roots
+from mcp_toolserver.app.project_rules import ProjectRules
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.registry import Registry
-from mcp_toolserver.policy.rules import FOREIGN, Policy, Rule, RuleContext, parse
+from mcp_toolserver.policy.rules import FOREIGN, Policy, Rule, RuleContext, Rules, parse
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
-from mcp_toolserver.settings import Settings
+from mcp_toolserver.settings import RuleText, Settings
 from mcp_toolserver.text.search.glob import starts
 
 
@@ -26,6 +27,8 @@ def rule_context(registry: Registry) -> RuleContext:
         commands=frozenset(name for name, entry in entries if entry.spec.kind == "execute"),
         texts=frozenset(spoken),
         sites=frozenset(sites),
+        toolset=registry.toolset,
+        argument=registry.argument,
     )
 
 
@@ -43,22 +46,36 @@ def lenient_rules(registry: Registry) -> Callable[[Sequence[str]], tuple[Rule, .
     return parsed
 
 
-def build_policy(settings: Settings, registry: Registry) -> Policy:
+def operator_context(registry: Registry) -> RuleContext:
+    """What rules of an operator or a project may name: they are for `wrap` too, which has tools of other
+    servers."""
     known = rule_context(registry)
 
     def canonical(name: str) -> str:
-        # The operator's rules are for `wrap` too, which has tools of other servers.
         return name if name.startswith(FOREIGN) else known.canonical(name)
 
-    context = replace(known, canonical=canonical)
-    ceiling = settings.permission_mode
+    return replace(known, canonical=canonical)
+
+
+def build_policy(settings: Settings, registry: Registry) -> Policy:
+    """The policy of the operator. Raises: SettingsError: a rule is wrong."""
+    context, ceiling = operator_context(registry), settings.permission_mode
+
+    def rules(texts: Sequence[str]) -> Rules:
+        return Rules(parse(one, context, one.source if isinstance(one, RuleText) else "") for one in texts)
+
     return Policy(
         ceiling=ceiling,
         granted=ceiling if settings.granted is None else min(settings.granted, ceiling),
-        deny=tuple(parse(text, context) for text in settings.deny),
-        ask=tuple(parse(text, context) for text in settings.ask),
-        allow=tuple(parse(text, context) for text in settings.allow),
+        deny=rules(settings.deny),
+        ask=rules(settings.ask),
+        allow=rules(settings.allow),
     )
+
+
+def project_rules(settings: Settings, policy: Policy, registry: Registry) -> ProjectRules:
+    """The rules of the projects in the roots, in addition to those of `policy`."""
+    return ProjectRules(policy, wanted_roots(settings), operator_context(registry))
 
 
 def hide_from_commands(

@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 
 from mcp_toolserver.app.confinement import back_up_histories, wanted_roots
-from mcp_toolserver.app.policy import build_policy, hide_from_commands
+from mcp_toolserver.app.policy import build_policy, hide_from_commands, project_rules
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError, Unavailable
@@ -27,6 +27,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.connections import Connections
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY
+from mcp_toolserver.runtime.sandbox.protected.names import PROJECT_RULES
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.stores.disk import MIB
@@ -168,11 +169,13 @@ class Wrapped:
 def policy_of(settings: Settings, broker: Broker, found: HostExecutables) -> Policy:
     """The policy of the settings; `broker` hides what its rules hide. Raises: SettingsError: one is wrong."""
     known = Registry(())
-    if settings.deny or settings.ask or settings.allow:
+    files = (os.path.join(root, PROJECT_RULES) for root in settings.root)
+    if settings.deny or settings.ask or settings.allow or any(map(os.path.lexists, files)):
         # Only rules need to know all tools.
         from mcp_toolserver.app.compose import registry
 
         known = registry(settings)
-    policy = build_policy(settings, known)
+    own = build_policy(settings, known)
+    policy = project_rules(settings, own, known).applied(own)
     hide_from_commands(settings, policy, broker, found.git)
     return policy

@@ -130,7 +130,7 @@ def call(app: Application, invocation: Invocation) -> int:
 
 async def _call(app: Application, invocation: Invocation) -> int:
     try:
-        arguments = _parsed(invocation.arguments)
+        arguments = parsed(invocation.arguments)
         # The caller is a command line: nobody is asked, and progress goes to standard error.
         caller = ServerCaller(name="mcp-toolserver call", owner=LOCAL, progress=_report)
         result = await app.dispatcher.call(invocation.tool, arguments, caller)
@@ -151,7 +151,8 @@ def _wrong(what: str) -> int:
     return 2
 
 
-def _parsed(text: str) -> dict[str, JsonValue]:
+def parsed(text: str) -> dict[str, JsonValue]:
+    """The arguments of a call. Raises: ValueError: they are no JSON object."""
     try:
         arguments: JsonValue = json.loads(text)
     except (ValueError, RecursionError):

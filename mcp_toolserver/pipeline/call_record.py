@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.call_scope import ROOM, Room
 from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.policy.rules import Verdict as Decision
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,11 @@ class CallRecord:
     """The permission mode of this call, if it may be below that of the server."""
     verdict: Verdict = "unknown"
     rule: str = ""
-    """The rule that decided, as the operator wrote it."""
+    """The rule that decided, as it was written."""
+    decision: Decision | None = None
+    """What the policy decided."""
+    is_trial: bool = False
+    """Whether the call is decided only: nobody is asked, and nothing runs."""
     outcome: str = "unknown_tool"
     """`output`, the kind of error, `pending`, `cancelled` or `unknown_tool`."""
     text: str = ""

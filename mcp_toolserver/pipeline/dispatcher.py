@@ -49,7 +49,8 @@ from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
-from mcp_toolserver.pipeline.validation import about, checked, ignored, respelt, subjects_of
+from mcp_toolserver.pipeline.validation import about, argument_texts, checked, ignored, respelt, subjects_of
+from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import FOREIGN, Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
@@ -145,6 +146,10 @@ class Dispatcher:
     """Whether to send invisible characters without escaping them."""
     user: str = ""
     """The name whose token all callers have, for the record; empty without named tokens."""
+    project: Callable[[Policy], Policy] = lambda policy: policy
+    """Adds the rules of projects, as they were last read, to a policy."""
+    read_project: Callable[[], None] | None = None
+    """Reads them where they changed; it blocks."""
     narrowings: Narrowings = field(default_factory=Narrowings)
     """What takes rights from the calls of each owner."""
     rules: Callable[[Sequence[str]], tuple[Rule, ...]] = lambda _: ()
@@ -232,7 +237,11 @@ class Dispatcher:
         lowest = min((one.ceiling for one in every), default=self.policy.ceiling)
         host = self.host.lowered(lowest, "") if lowest < self.policy.ceiling else self.host
 
-        named = [{rule.tool for rule in one.tools} for one in every if one.tools is not None]
+        named = [
+            {name for rule in one.tools for name in (rule.tool, *rule.tools)}
+            for one in every
+            if one.tools is not None
+        ]
 
         def can_run(entry: Entry) -> bool:
             return (
@@ -333,6 +342,20 @@ class Dispatcher:
                 raise NotFound(self.registry.foreign.why_missing(name)) from None
             raise
 
+    async def decide(
+        self, name: str, arguments: Mapping[str, JsonValue], caller: Caller
+    ) -> tuple[CallRecord, str]:
+        """Decide on a call by the stages of `call`, without a question, a run or an entry in the audit log.
+        Returns how far it would come, and the error before that; empty without one."""
+        call = CallRecord(name=name, session=caller.name, arguments=arguments, is_trial=True)
+        try:
+            await self._answer(self.registry.find(name), call, caller, DEFAULT_OPTIONS)
+        except UnknownTool:
+            return call, f"no tool is called {name}"
+        except ToolError as error:
+            return call, str(error)
+        return call, ""
+
     def may_be_long(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
         """Whether such a call may take longer than clients wait. Raises: UnknownTool."""
         entry = self.registry.find(name)
@@ -384,6 +407,7 @@ class Dispatcher:
             subjects=subjects_of(spec, args, context.host),
             needs=spec.needs,
             script=spec.script(args),
+            argument=partial(argument_texts, args),
             through=through,
         )
         in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
@@ -401,6 +425,8 @@ class Dispatcher:
             raise Unavailable(NO_MODEL.format(spec.name))
         if spec.name in self.without_own_model:
             raise Unavailable(NO_OWN_MODEL.format(spec.name))
+        if call.is_trial:
+            return Result(text="")
         created_under = Narrowing(
             source="the permission mode under which it was created", ceiling=self.policy.ceiling
         )
@@ -473,12 +499,12 @@ class Dispatcher:
         """
         if caller.owner == LOCAL:
             self.clients[LOCAL] = caller
-        lists, restrictions, policy = await caller.roots(), caller.restrictions(), self.policy
+        lists, restrictions = await caller.roots(), caller.restrictions()
         if restrictions is not None:
-            policy = policy.under(restrictions)
-            call.mode = policy.ceiling.flag
+            call.mode = self.policy.under(restrictions).ceiling.flag
 
         def located() -> tuple[_CallContext, Args]:
+            policy = self._policy(restrictions)
             own = self.host.restricted_to(*lists)
             rights = Rights(folders=own.workspace.roots, confined_to=restrictions, depth=options.depth)
             host = self.host.owned_by(caller.owner)
@@ -489,13 +515,21 @@ class Dispatcher:
             host = host.restricted_to(*lists)
             return _CallContext(policy=policy, host=host, rights=rights), respelt(entry, args, host)
 
-        if not lists and restrictions is None and not entry.spec.path_fields:
+        is_blocking = bool(lists or restrictions or entry.spec.path_fields or self.read_project)
+        if not is_blocking:
             return located()
         try:
             return await self.host.lookups.run(caller.name, located)
         except (Denied, InvalidInput) as error:
             call.verdict = "refused-path" if isinstance(error, Denied) else "invalid"
             raise
+
+    def _policy(self, restrictions: ClientRestrictions | None) -> Policy:
+        """The policy under the client's restrictions, with the rules of projects as they are now; blocks."""
+        if self.read_project is not None:
+            self.read_project()
+        policy = self.project(self.policy)
+        return policy if restrictions is None else policy.under(restrictions)
 
     def _found(self, entry: Entry, call: CallRecord) -> tuple[Entry, Mapping[str, JsonValue], str]:
         """The tool that the call runs, its arguments under the tool's own names and in its own units, and
@@ -561,7 +595,7 @@ class Dispatcher:
             call.verdict = "refused-off"
             raise Denied(
                 f"{off[0]} is switched off on this server. Its operator can add it with --tools {off[0]}, "
-                "unless --exclude-tools names it."
+                "unless --exclude-tools or a project's file names it."
             )
 
     async def _permit(
@@ -573,7 +607,7 @@ class Dispatcher:
             Denied: by a rule, the ceiling, the check of dangerous commands or the user.
         """
         verdict = context.policy.decide(request)
-        call.rule = verdict.rule
+        call.rule, call.decision = verdict.rule, verdict
         if verdict.action == "refuse":
             call.verdict = "refused-rule" if verdict.rule else "refused-ceiling"
             raise Denied(verdict.reason)
@@ -587,7 +621,7 @@ class Dispatcher:
             call.verdict = "refused-watchdog"
             raise Denied(danger)
         call.verdict = "allowed"
-        if verdict.action == "ask":
+        if verdict.action == "ask" and not call.is_trial:
             await self._ask(request, verdict.reason, call, caller)
 
     async def _ask(self, request: Request, reason: str, call: CallRecord, caller: Caller) -> None:

@@ -112,7 +112,7 @@ class NestedCalls:
 
     def decide(self, request: Request) -> Verdict:
         """The decision of the policy on a call of these."""
-        rights, policy = self.rights, self.dispatcher.policy
+        rights, policy = self.rights, self.dispatcher.project(self.dispatcher.policy)
         if rights.confined_to is not None:
             policy = policy.under(rights.confined_to)
         return policy.narrowed(rights.narrowings).decide(request)

@@ -17,7 +17,7 @@ from mcp_toolserver import tools
 from mcp_toolserver.capabilities.permissions import HostFacts, Permission
 from mcp_toolserver.errors import InvalidInput, RegistrationError, SettingsError, UnknownTool
 from mcp_toolserver.policy.rules import FOREIGN
-from mcp_toolserver.text.argument_cleanup import argument_type, parsed
+from mcp_toolserver.text.argument_cleanup import argument_type, own_name, parsed
 from mcp_toolserver.text.json_schema import Schema
 from mcp_toolserver.tool_spec import Alias, Profile, ToolSpec
 
@@ -157,6 +157,14 @@ class Registry:
             renamed[own] = value if convert is None else _converted(schema, own, value, convert)
         return {**alias.defaults, **renamed}
 
+    def argument(self, tool: str, name: str) -> str:
+        """The own name of an argument of the tool, both under any name; empty if there is none."""
+        if (entry := self._spellings.get(tool)) is None:
+            return ""
+        alias, names = self._aliases.get(tool), entry.spec.argument_names
+        name = alias.renames.get(name, name) if alias else name
+        return own if (own := own_name(name, names, {name: None})) in names else ""
+
     def needing_a_model(self, *, after_the_call: bool = False) -> frozenset[str]:
         """Names of the tools that need a language model; of those that need it `after_the_call`."""
         return frozenset(
@@ -208,6 +216,13 @@ class Registry:
         every, deferred = Profile.LEAN.name.lower() in asked, _DEFAULT in asked
         found = {name for name, entry in self.entries.items() if every or (deferred and entry.spec.deferred)}
         return frozenset(found - listed - {self._operator_named(name) for name in excluded})
+
+    def toolset(self, name: str) -> frozenset[str]:
+        """The names of the tools in a toolset; none if it is unknown."""
+        try:
+            return frozenset(self._members(name)) & self.entries.keys()
+        except SettingsError:
+            return frozenset()
 
     def _members(self, toolset: str) -> Iterator[str]:
         profiles = {profile.name.lower(): profile for profile in Profile}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -128,6 +129,13 @@ def about(spec: ToolSpec, args: Args) -> tuple[str, ...]:
     if spec.subjects is not None:
         return spec.subjects(args)
     return (*(getattr(args, name) for name in spec.url_fields), *_all_paths(spec, args))
+
+
+def argument_texts(args: Args, name: str) -> tuple[str, ...]:
+    """The texts in an argument, as rules see them: one for each item, numbers and booleans as in JSON."""
+    value: JsonValue = args.model_dump(mode="json", include={name}).get(name)
+    items = value if isinstance(value, list) else [] if value is None else [value]
+    return tuple(one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in items)
 
 
 def _all_paths(spec: ToolSpec, args: Args) -> list[str]:

@@ -1,16 +1,19 @@
-"""Decides on calls by the ceiling and the operator's deny, ask and allow rules.
+"""Decides on calls by the ceiling and the deny, ask and allow rules of operator, session and project.
 
 A call is decided in this order, and the first that applies wins:
 
     deny rule → refuse;  above the ceiling → refuse;  not allowed by a narrowing → refuse;
-    ask rule → ask;  within `granted` → run;  allow rule → run;  else → ask
+    the most specific ask or allow rule of each subject: one ask → ask, all allow → run;
+    within `granted` → run;  else → ask
 
 An allow rule replaces a question; it never raises a permission. A deny or ask rule applies when any subject
-of the call matches; an allow rule only when every subject does.
+of the call matches; an allow rule only when every subject does. Of two rules the more specific is the one
+that names a tool, then one that names a toolset or capability, then one for `*`; then the one with more
+characters that are no wildcards; then the one without wildcards. Between equals ask wins.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -18,11 +21,17 @@ from typing import Literal
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.text.file_names import path_tests
+from mcp_toolserver.text.file_names import VolumePath, lies_in, path_tests
+from mcp_toolserver.text.search.glob import literal_prefix
 from mcp_toolserver.text.shell.words import CommandPattern, text_matcher
 from mcp_toolserver.text.web.urls import url_matcher
 
 _Test = Callable[[str], bool]
+
+Action = Literal["run", "ask", "refuse"]
+
+Stage = Literal["deny", "ceiling", "narrowing", "ask", "allow", "granted", "default"]
+"""What decided."""
 
 Subject = tuple[str, ...]
 """One thing a call touches, in each spelling that a rule may use for it."""
@@ -39,19 +48,33 @@ FOREIGN = "mcp__"
 CAPABILITY = "capability:"
 """The prefix by which a rule names a capability, and so every tool that needs it."""
 
+TOOLSET = "toolset:"
+"""The prefix by which a rule names a toolset."""
+
 _RUNS_COMMANDS = frozenset(
     {Capability.PROCESS, Capability.SESSIONS, Capability.POWERSHELL, Capability.CONTAINERS}
 )
 _FILES = frozenset({Capability.FS_READ, Capability.FS_WRITE})
 _REACHES_WEB = frozenset({Capability.FETCH, Capability.SEND})
 
+_MOST_KEPT = 1_000
+
 _SHOWN = 20
 """Rules of a narrowing that an error text names."""
 
-_RULE = re.compile(r"(?P<tool>\*|(?:capability:)?[A-Za-z_][\w-]*)(?:\((?P<pattern>.*)\))?", re.DOTALL)
+_RULE = re.compile(
+    r"(?P<tool>\*|(?:capability:|toolset:)?[A-Za-z_][\w-]*)(?:\((?P<pattern>.*)\))?", re.DOTALL
+)
 
 _SITE = re.compile(r"https?://|domain:")
 """The start of a web address or of a pattern for one. No path in canonical spelling starts like this."""
+
+
+_WILDCARDS = re.compile(r":\*$|\[[^]]*\]|\{[^}]*\}|[*?]")
+
+
+def _no_argument(_: str) -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +90,8 @@ class Request:
     """The capabilities that the tool needs."""
     script: str = ""
     """The shell script that the call runs; empty for none."""
+    argument: Callable[[str], tuple[str, ...]] = _no_argument
+    """The texts of an argument, by its name."""
     through: str = ""
     """The tool through which this one is called, if any. A rule about it can deny or ask, never allow."""
 
@@ -80,16 +105,32 @@ class Request:
 class Verdict:
     """The decision on a call."""
 
-    action: Literal["run", "ask", "refuse"]
+    action: Action
     reason: str = ""
     """For `ask` and `refuse`: why, as a sentence for the model."""
     rule: str = ""
-    """The rule that decided, as the operator wrote it; several are joined by commas."""
+    """The rule that decided, as it was written; several are joined by commas."""
+    stage: Stage = "default"
+    source: str = ""
+    """The scope of the rule and where it stands."""
+
+
+def _first_component(path: str) -> str:
+    """`docs` of `docs/a`, and `/srv` of `/srv/a`."""
+    end = path.find("/", 1)
+    return path if end < 0 else path[:end]
+
+
+def _start(pattern: str) -> str:
+    """The first component of every path that a glob matches; empty if they differ."""
+    start = literal_prefix(pattern)
+    is_anywhere = "/" not in pattern.rstrip("/") or start.startswith(("./", "//"))
+    return "" if is_anywhere else _first_component(start)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A parsed `Tool(pattern)` or `capability:name(pattern)`."""
+    """A parsed `Tool(pattern)`, `toolset:name(pattern)` or `capability:name(pattern)`."""
 
     text: str
     tool: str
@@ -101,10 +142,45 @@ class Rule:
     permits: Callable[[str], bool]
     """For a rule that allows: never more than `matches`."""
     capability: Capability | None = None
+    tools: frozenset[str] = frozenset()
+    """Those of the toolset that the rule names."""
+    start: str = ""
+    """The first component of every path that it matches; empty if they differ, or are no paths."""
+    argument: str = ""
+    """The argument that the pattern is about; empty for the subjects."""
+    scope: Literal["operator", "project"] = "operator"
+    source: str = ""
+    """The file and line that have the rule, if they are known."""
+    root: str = ""
+    """The root that a rule of a project is about."""
+    other_roots: tuple[str, ...] = ()
+    """Folders on whose paths it says nothing."""
+    is_hidden: bool = False
+    """Whether the rule hides the tool instead of some calls."""
+    problem: str = ""
+    """For a rule that stands for an invalid file: what is wrong, as a sentence."""
+
+    @cached_property
+    def specificity(self) -> tuple[int, int, bool]:
+        """The rule with the greater one is the more specific; see the module docstring."""
+        name = 0 if self.tool == "*" else 2 if self.tool else 1
+        literal = _WILDCARDS.sub("", pattern := _SITE.sub("", self.pattern, count=1))
+        return name, len(literal), literal == pattern
+
+    @property
+    def hides_files(self) -> bool:
+        """Whether the rule, where it denies, hides files from every tool."""
+        return self.covers(READER, _READS) and not (self.argument or self.problem)
+
+    @property
+    def place(self) -> str:
+        """Its scope and source, for people."""
+        return ", ".join(filter(None, (self.scope, self.source)))
 
     def covers(self, tool: str, needs: frozenset[Capability]) -> bool:
         """Whether the rule, where it denies or asks, is about `tool`, which needs `needs`."""
-        return self.tool == tool or self._is_about_all(needs) or self.capability in needs
+        is_named = self.tool == tool or tool in self.tools
+        return is_named or self._is_about_all(needs) or self.capability in needs
 
     def _is_about_all(self, needs: frozenset[Capability]) -> bool:
         """Whether it names every tool, and its pattern can be about what one with `needs` touches: a glob on
@@ -114,16 +190,69 @@ class Rule:
 
     def touches(self, subject: Subject) -> bool:
         """Whether any spelling of the subject matches."""
-        return any(self.matches(spelling) for spelling in subject)
+        return any(map(self.matches, subject)) and not (self.other_roots and self._is_elsewhere(subject))
 
-    def allows(self, request: "Request", subject: Subject) -> bool:
+    def _is_elsewhere(self, subject: Subject) -> bool:
+        """Whether the subject is a path in another root only."""
+        inside = any(lies_in(self.root, one) for one in subject)
+        return not inside and any(lies_in(root, one) for one in subject for root in self.other_roots)
+
+    def applies(self, request: Request, subject: Subject) -> bool:
+        """Whether the rule, where it denies or asks and covers the tool, applies for this subject."""
+        if not self.argument:
+            return self.touches(subject)
+        is_there = not (self.other_roots and self._is_elsewhere(subject))
+        return is_there and any(map(self.matches, request.argument(self.argument)))
+
+    def allows(self, request: Request, subject: Subject) -> bool:
         """Whether the rule, where it allows, is about the call and this subject of it.
 
         One that names a capability is about tools that need nothing else.
         """
         alone = self.capability in request.needs and len(request.needs) == 1
-        about = alone or self.tool == request.tool or self._is_about_all(request.needs)
-        return about and any(self.permits(spelling) for spelling in subject)
+        is_named = self.tool == request.tool or request.tool in self.tools
+        if not (alone or is_named or self._is_about_all(request.needs)):
+            return False
+        if self.argument:
+            texts = request.argument(self.argument)
+            return bool(texts) and all(map(self.permits, texts))
+        return any(map(self.permits, subject))
+
+
+_Index = tuple[tuple[Rule, ...], tuple[Rule, ...], Mapping[str, Sequence[Rule]]]
+"""All rules about a tool; those of them without a `start`; the others by it."""
+
+
+class Rules(tuple[Rule, ...]):
+    """Rules in their order, with an index, so that a call tests only those that can apply to it."""
+
+    @cached_property
+    def _indexed(self) -> dict[tuple[tuple[str, ...], frozenset[Capability]], _Index]:
+        return {}
+
+    def about(self, request: Request, subject: Subject) -> Sequence[Rule]:
+        """The rules about any of the tools of the call, less those on paths that begin otherwise."""
+        key = request.tools, request.needs
+        if (index := self._indexed.get(key)) is None:
+            if len(self._indexed) >= _MOST_KEPT:
+                # Another server may name ever new tools.
+                self._indexed.clear()
+            index = self._indexed[key] = self._index(request)
+        every, others, by_start = index
+        if not by_start or any(isinstance(one, VolumePath) for one in subject):
+            return every
+        found = [rule for one in subject for rule in by_start.get(_first_component(one), ())]
+        return (*found, *others) if found else others
+
+    def _index(self, request: Request) -> _Index:
+        every = tuple(r for r in self if any(r.covers(tool, request.needs) for tool in request.tools))
+        by_start: dict[str, list[Rule]] = {}
+        for rule in every:
+            by_start.setdefault(rule.start, []).append(rule)
+        return every, tuple(by_start.pop("", ())), by_start
+
+
+NO_RULES = Rules()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +277,10 @@ class Narrowing:
 
     def refusal(self, request: Request) -> str:
         """Why the call is not allowed by `tools`; empty if it is."""
-        if self.tools is None or _all(self.tools, request):
+        subjects = request.subjects or _ALL
+        if self.tools is None or all(
+            any(rule.allows(request, one) for rule in self.tools) for one in subjects
+        ):
             return ""
         texts = [rule.text for rule in self.tools]
         allowed = ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
@@ -170,17 +302,23 @@ class RuleContext:
     """Tools whose subjects are other plain text."""
     sites: frozenset[str] = frozenset()
     """Tools whose subjects are addresses of the web, and nothing else."""
+    toolset: Callable[[str], frozenset[str]] = lambda _: frozenset()
+    """The names of the tools in a toolset; none if there is no such toolset."""
+    argument: Callable[[str, str], str] = lambda _tool, _name: ""
+    """Any name of a tool and of an argument → the argument's own name; empty if there is none."""
 
 
-def parse(text: str, words: RuleContext) -> Rule:
-    """Parse one rule.
+def parse(text: str, words: RuleContext, source: str = "") -> Rule:
+    """Parse one rule; `source` is where it stands.
 
-    `Tool`, `Tool()` and `Tool(*)` match every call of the tool; `*` instead of a name means every tool, and
-    `capability:name` every tool that needs the capability. For what runs commands, the pattern is a command,
-    in which `*` stands for any text and a last `:*` means "and anything after these words" (see
-    `text/command_pattern`). For what has only to do with the web, and wherever it starts with `https://`
-    or `domain:`, it is a host, perhaps with a path (see `text/urls`). Everything else is a glob on paths,
-    which without `/` matches at any depth, and which compares names as the volume of the path does.
+    `Tool`, `Tool()` and `Tool(*)` match every call of the tool; `*` instead of a name means every tool,
+    `capability:name` every tool that needs the capability, `toolset:name` those of the toolset.
+    `Tool(argument:pattern)` is about an argument of the tool, as text in which `*` is any text. For what runs
+    commands, the pattern is a command, in which `*` stands for any text and a last `:*` means "and anything
+    after these words" (see `text/command_pattern`). For what has only to do with the web, and wherever it
+    starts with `https://` or `domain:`, it is a host, perhaps with a path (see `text/urls`). Everything else
+    is a glob on paths, which without `/` matches at any depth, and which compares names as the volume of the
+    path does.
 
     Raises:
         SettingsError: no such tool or capability, or not of this form.
@@ -188,20 +326,34 @@ def parse(text: str, words: RuleContext) -> Rule:
     found = _RULE.fullmatch(text.strip())
     if found is None:
         raise SettingsError(f"rule {text!r} is not of the form Tool or Tool(pattern)")
-    tool, capability = found["tool"], None
-    if tool.startswith(CAPABILITY):
-        tool, capability = "", _capability(text, tool.removeprefix(CAPABILITY))
-    elif tool != "*":
+    named, pattern = found["tool"], found["pattern"] or "*"
+    tool, capability, tools = named, None, frozenset[str]()
+    if named.startswith(CAPABILITY):
+        tool, capability = "", _capability(text, named.removeprefix(CAPABILITY))
+    elif named.startswith(TOOLSET):
+        tool, tools = "", words.toolset(named.removeprefix(TOOLSET))
+        if not tools:
+            raise SettingsError(f"rule {text!r} names a toolset that does not exist")
+    elif named != "*":
         try:
-            tool = words.canonical(tool)
+            tool = words.canonical(named)
         except LookupError:
             raise SettingsError(f"rule {text!r} names a tool that does not exist") from None
+    argument, pattern = _argument(pattern, named, tool, words)
     try:
-        pattern = found["pattern"] or "*"
-        matches, permits = _tests(pattern, tool, capability, words)
+        tests = _tests(pattern, tools or {tool}, capability, words) if not argument else None
+        matches, permits, start = tests or (test := text_matcher(pattern), test, "")
     except ValueError as error:
         raise SettingsError(f"rule {text!r}: {error}") from None
-    return Rule(text, tool, pattern, matches, permits, capability)
+    return Rule(text, tool, pattern, matches, permits, capability, tools, start, argument, source=source)
+
+
+def _argument(pattern: str, named: str, tool: str, words: RuleContext) -> tuple[str, str]:
+    """The argument that a pattern is about, and the pattern for it. `Bash(timeout:*)` is a command."""
+    name, colon, rest = pattern.partition(":")
+    is_command = tool in words.commands and rest == "*"
+    argument = "" if is_command or not colon else words.argument(named, name)
+    return (argument, rest) if argument else ("", pattern)
 
 
 def _capability(text: str, name: str) -> Capability:
@@ -212,20 +364,23 @@ def _capability(text: str, name: str) -> Capability:
     return named[name]
 
 
-def _tests(pattern: str, tool: str, capability: Capability | None, words: RuleContext) -> tuple[_Test, _Test]:
-    """The test for deny and ask rules, and the one for allow rules; usually they are the same."""
+def _tests(
+    pattern: str, tools: Set[str], capability: Capability | None, words: RuleContext
+) -> tuple[_Test, _Test, str]:
+    """The test for deny and ask rules, the one for allow rules, usually the same, and the `start`."""
     if pattern == "*":
-        return _always, _always
-    if tool in words.commands or capability in _RUNS_COMMANDS:
-        return (command := CommandPattern(pattern)).matches, command.permits
-    if tool in words.texts:
-        return (test := text_matcher(pattern)), test
-    if tool in words.sites or capability in _REACHES_WEB or _SITE.match(pattern):
-        return (test := url_matcher(pattern)), test
+        return _always, _always, ""
+    if tools <= words.commands or capability in _RUNS_COMMANDS:
+        return (command := CommandPattern(pattern)).matches, command.permits, ""
+    if tools <= words.texts:
+        return (test := text_matcher(pattern)), test, ""
+    if tools <= words.sites or capability in _REACHES_WEB or _SITE.match(pattern):
+        return (test := url_matcher(pattern)), test, ""
     denies, allows = path_tests(pattern)
     return (
         lambda subject: not _SITE.match(subject) and denies(subject),
         lambda subject: not _SITE.match(subject) and allows(subject),
+        _start(pattern),
     )
 
 
@@ -248,7 +403,7 @@ def by_reach(deny: Iterable[str], words: RuleContext) -> tuple[tuple[str, ...], 
             # It may name one of the operator's own tools.
             tools_only.append(text)
             continue
-        if rule.covers(READER, _READS):
+        if rule.hides_files:
             hiding.append(text)
         elif rule.tool not in words.commands and rule.capability not in _RUNS_COMMANDS:
             tools_only.append(text)
@@ -262,9 +417,9 @@ class Policy:
     ceiling: Permission
     granted: Permission
     """Calls up to this permission run without a question."""
-    deny: tuple[Rule, ...] = ()
-    ask: tuple[Rule, ...] = ()
-    allow: tuple[Rule, ...] = ()
+    deny: Rules = NO_RULES
+    ask: Rules = NO_RULES
+    allow: Rules = NO_RULES
     narrowings: tuple[Narrowing, ...] = ()
     """What takes rights from single calls."""
     token: str = ""
@@ -295,30 +450,50 @@ class Policy:
 
     def decide(self, request: Request) -> Verdict:
         """Decide on one call; see the order in the module docstring."""
-        if denied := _any(self.deny, request):
-            reason = f"{request.tool} is denied here by the rule {denied.text}."
-            return Verdict(action="refuse", reason=reason, rule=denied.text)
+        subjects = request.subjects or _ALL
+        for subject in subjects:
+            for rule in self.deny.about(request, subject):
+                if rule.applies(request, subject):
+                    reason = rule.problem or f"{request.tool} is denied here by the rule {rule.text}."
+                    return _by("refuse", "deny", rule, reason=reason)
         if request.level > self.ceiling:
-            return Verdict(action="refuse", reason=self._above(request))
+            return Verdict(action="refuse", reason=self._above(request), stage="ceiling")
         for narrowing in self.narrowings:
             if reason := narrowing.refusal(request):
-                return Verdict(action="refuse", reason=reason)
-        if asked := _any(self.ask, request):
-            reason = f"The rule {asked.text} wants it approved."
-            return Verdict(action="ask", reason=reason, rule=asked.text)
+                return Verdict(action="refuse", reason=reason, stage="narrowing")
+        return self._unrefused(request, subjects)
+
+    def _unrefused(self, request: Request, subjects: Sequence[Subject]) -> Verdict:
+        """Whether a call that nothing refuses runs or is asked about."""
+        winners = [self._winner(request, subject) for subject in subjects] if self.ask or self.allow else []
+        asking, allowing = [ask for ask, _ in winners if ask], [allow for _, allow in winners if allow]
+        if asking:
+            return _by("ask", "ask", asking[0], reason=f"The rule {asking[0].text} wants it approved.")
+        if allowing and len(allowing) == len(winners):
+            return _by("run", "allow", *allowing)
         if request.level <= self.granted:
-            return Verdict(action="run")
-        if allowed := _all(self.allow, request):
-            return Verdict(action="run", rule=", ".join(allowed))
+            return Verdict(action="run", stage="granted")
         return Verdict(
             action="ask",
             reason=f"It needs {request.level.flag}; only {self.granted.flag} is granted unasked.",
         )
 
+    def _winner(self, request: Request, subject: Subject) -> tuple[Rule | None, Rule | None]:
+        """The most specific rule for a subject, as the one that asks or as the one that allows."""
+        asks = [rule for rule in self.ask.about(request, subject) if rule.applies(request, subject)]
+        allows: list[Rule] = []
+        if asks or request.level > self.granted:
+            # Nothing else needs an allow rule.
+            allows = [rule for rule in self.allow.about(request, subject) if rule.allows(request, subject)]
+        ask = max(asks, key=_specificity, default=None)
+        allow = max(allows, key=_specificity, default=None)
+        is_ask = ask is not None and not (allow and allow.specificity > ask.specificity)
+        return (ask, None) if is_ask else (None, allow)
+
     @cached_property
-    def _hiding(self) -> tuple[Rule, ...]:
+    def _hiding(self) -> Rules:
         """The deny rules on reading, which hide files."""
-        return tuple(rule for rule in self.deny if rule.covers(READER, _READS))
+        return Rules(rule for rule in self.deny if rule.hides_files)
 
     def hides(self, spellings: Subject) -> bool:
         """Whether a deny rule on reading covers this path, so that no file tool may show or change it."""
@@ -326,7 +501,8 @@ class Policy:
 
     def hiding_rule(self, spellings: Subject) -> str:
         """The deny rule on reading that covers this path; empty without one."""
-        return next((rule.text for rule in self._hiding if rule.touches(spellings)), "")
+        rules = self._hiding.about(_READING, spellings)
+        return next((rule.text for rule in rules if rule.touches(spellings)), "")
 
     @property
     def hidden_patterns(self) -> tuple[str, ...]:
@@ -362,18 +538,19 @@ class Policy:
         )
 
 
-def _any(rules: Sequence[Rule], request: Request) -> Rule | None:
-    """A rule for everything a tool does applies even when a call names no subject."""
-    if not rules:
-        return None
-    subjects = request.subjects or (("",),)
-    about = (rule for rule in rules if any(rule.covers(tool, request.needs) for tool in request.tools))
-    return next((rule for rule in about if any(map(rule.touches, subjects))), None)
+_READING = Request(tool=READER, level=Permission.READ_ONLY, needs=_READS)
+
+_ALL: tuple[Subject, ...] = (("",),)
+"""Stands for the subjects of a call that names none: a rule for everything a tool does applies."""
 
 
-def _all(rules: Sequence[Rule], request: Request) -> tuple[str, ...]:
-    """The rules by which every subject is allowed; none when a subject is not."""
-    subjects = request.subjects or (("",),)
-    found = [next((rule.text for rule in rules if rule.allows(request, one)), None) for one in subjects]
-    texts = tuple(dict.fromkeys(text for text in found if text is not None))
-    return () if None in found else texts
+def _specificity(rule: Rule) -> tuple[int, int, bool]:
+    return rule.specificity
+
+
+def _by(action: Action, stage: Stage, *rules: Rule, reason: str = "") -> Verdict:
+    """The verdict of rules."""
+    text, place = (
+        ", ".join(dict.fromkeys(each)) for each in zip(*((one.text, one.place) for one in rules), strict=True)
+    )
+    return Verdict(action=action, reason=reason, rule=text, stage=stage, source=place)

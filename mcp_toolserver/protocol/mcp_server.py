@@ -93,7 +93,7 @@ class ToolServer(Server[Any]):
         dispatcher = handlers.dispatcher
         if _offers(dispatcher, Capability.TELL):
             self.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, set_level)
-        can_ask = dispatcher.policy.may_ask or _offers(dispatcher, Capability.ASK)
+        can_ask = dispatcher.policy.may_ask or dispatcher.read_project or _offers(dispatcher, Capability.ASK)
         seal = cache(_boundary) if can_ask or dispatcher.without_model else None
         if not is_tracing():
             # The only default middleware creates spans, which nothing collects.

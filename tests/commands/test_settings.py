@@ -231,6 +231,7 @@ def test_every_command_accepts_the_flags_of_a_server() -> None:
     own = {
         "setup": "zed",
         "call": "ls",
+        "policy": "explain ls",
         "completion": "bash",
         "token": "list",
         "cron": "list",
@@ -238,7 +239,7 @@ def test_every_command_accepts_the_flags_of_a_server() -> None:
         "upstream": "list",
     }
     for action in ACTIONS:
-        words = [own[action]] if action in own else []
+        words = own.get(action, "").split()
         assert load([action, *words, "--max-calls", "3"], {}).settings.max_calls == 3
 
 

@@ -14,7 +14,7 @@ from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry, Registry, discover
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
-from mcp_toolserver.policy.rules import Policy, parse
+from mcp_toolserver.policy.rules import Policy, Rules, parse
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.host_services import Available, HostServices, Provide
 from mcp_toolserver.stores.file_history import FileHistories
@@ -151,7 +151,7 @@ def dispatcher(
     """A dispatcher of `entries`, or of all the real tools."""
     registry = Registry(entries) if entries else real_tools()
     words = rule_context(registry)
-    rules = [tuple(parse(text, words) for text in texts) for texts in (deny, ask, allow)]
+    rules = [Rules(parse(text, words) for text in texts) for texts in (deny, ask, allow)]
     policy = Policy(
         ceiling=ceiling,
         granted=ceiling if granted is None else granted,

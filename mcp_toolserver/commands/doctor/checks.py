@@ -241,6 +241,10 @@ def _rules(facts: Facts) -> Iterator[Finding]:
     if facts.hiding_rules and confined:
         detail = f"hidden from commands as from tools: {', '.join(facts.hiding_rules)}"
         yield Finding("deny rules on reading", "holds", detail)
+    for rule, why in facts.unused_rules.items():
+        yield Finding("rules without effect", "note", f"{rule}: {why}", "remove or correct it")
+    for why in facts.invalid_projects:
+        yield Finding("rules of a project", "missing", why, "correct the file")
     for folder, why in facts.hidden_git.items():
         detail = f"{folder} is an empty folder for commands: {why}"
         remedy = "use the git tools (--toolsets default,git), which check paths"

@@ -25,18 +25,19 @@ from rich.table import Table
 import mcp_toolserver
 from mcp_toolserver.app.agent_model import failures, model_options
 from mcp_toolserver.app.compose import build_application
-from mcp_toolserver.app.policy import build_policy, hide_from_commands
 from mcp_toolserver.app.upstreams import start_upstreams
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor.checks import Finding, Standing, findings, layers, next_step
 from mcp_toolserver.commands.doctor.facts import CONFINED, MODES, Facts, LayerReport, examine
 from mcp_toolserver.commands.doctor.host import NETWORK_FILE_SYSTEMS
 from mcp_toolserver.commands.doctor.install_hints import INSTALL
+from mcp_toolserver.commands.doctor.unused_rules import unused_rules
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker, start_standalone_broker
 from mcp_toolserver.runtime.sandbox.layers.landlock import missing_rights
+from mcp_toolserver.runtime.sandbox.protected.names import PROJECT_RULES
 from mcp_toolserver.settings import OPTIONS, TABLES, Option, Settings, Value
 
 _COLOURS: Mapping[Standing, str] = {"holds": "green", "degraded": "yellow", "missing": "red", "note": "cyan"}
@@ -98,13 +99,19 @@ def doctor(
         SettingsError: a root is no folder.
     """
     facts = examine(settings, found, broker=broker is not None)
-    if broker is not None and facts.hiding_rules:
-        policy = build_policy(settings, Registry(discover()))
-        hidden_git = hide_from_commands(settings, policy, broker, found.git)
-        anyio.run(broker.hidden_git)
-        facts = replace(facts, hidden_git=hidden_git)
     if settings.upstreams is not None:
         facts = replace(facts, upstreams=anyio.run(_upstreams, settings, broker, found))
+    projects = (os.path.lexists(os.path.join(root, PROJECT_RULES)) for root in settings.root)
+    if settings.deny or settings.ask or settings.allow or any(projects):
+        app = build_application(settings, broker, found, held_by=None)
+        if broker is not None and app.policy.hides_anything:
+            anyio.run(broker.hidden_git)
+        facts = replace(
+            facts,
+            hidden_git=app.shared.hidden_git,
+            unused_rules=unused_rules(app),
+            invalid_projects=app.shared.project.problems,
+        )
     said = report(facts)
     if as_json:
         print(json.dumps(asdict(said), indent=2))

@@ -108,6 +108,10 @@ class Facts:
     """Deny rules that bind only calls of the tool they name, and not what commands do."""
     upstreams: Mapping[str, str] = field(default_factory=dict[str, str])
     """Whether each upstream server could be reached: `connected`, or why not."""
+    unused_rules: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Rules that can never decide anything, each with the reason."""
+    invalid_projects: tuple[str, ...] = ()
+    """What is wrong with the rules of projects."""
     hidden_git: Mapping[str, str] = field(default_factory=dict[str, str])
     """The `.git` folders that these rules hide from commands for their history, each with the reason."""
     no_backup: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -12,6 +12,9 @@ from mcp_toolserver.text.file_names import folded
 
 GIT = ".git"
 
+PROJECT_RULES = ".mcp-toolserver.toml"
+"""The rules of a project for this server."""
+
 PROJECT_FILES: Mapping[str, tuple[str, ...]] = {
     "claude-code": (".mcp.json", ".claude/settings.json"),
     "vscode": (".vscode/mcp.json",),
@@ -43,6 +46,7 @@ def _protected_part(path: str) -> str:
 NAMES = frozenset(
     (
         *(_protected_part(path) for paths in PROJECT_FILES.values() for path in paths),
+        PROJECT_RULES,
         # Version control
         *(GIT, ".gitconfig", ".gitmodules", ".hg", ".husky", ".jj", ".sl"),
         # Agents
@@ -65,7 +69,7 @@ NAMES = frozenset(
 """Protected at any depth, whatever lies there: a folder, a file or a link. In lower case; one with a slash is
 a name in a folder of `_SHARED`. docs/protected-names.md has the program that acts on each."""
 
-EXCEPTABLE = NAMES - {GIT}
+EXCEPTABLE = NAMES - {GIT, PROJECT_RULES}
 """The names that the operator can except with --writable-name."""
 
 IN_GIT_FOLDER = (

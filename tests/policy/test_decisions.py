@@ -1,0 +1,243 @@
+"""Decisions by the shipped `policy test` on the cases here, `policy explain`, and rules of projects."""
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.invocation import load
+from mcp_toolserver.policy.rules import Narrowing, Policy, Request, RuleContext, Rules, parse
+from tests import ROOT
+from tests.support.cases import collected
+from tests.support.live import Setup, connected, text
+from tests.support.process_layer import ran, server_command
+
+CASES = sorted(Path(__file__).parent.glob("*.yaml"))
+
+ELSEWHERE = {
+    "S3-9": ("commands/test_cli.py", "test_call_prints_the_envelope_as_json"),
+    "S3-10": ("pipeline/test_limits.py", "test_every_result_that_is_cut_can_be_had_whole"),
+    "4.6-6": ("git/test_git_hardening.py", "test_a_revision_that_is_an_option_is_refused"),
+    "4.6-8": ("shell/test_processes.py", "test_a_timeout_kills_and_gives_what_was_printed"),
+    "4.6-11": ("web/test_curl.py", "test_a_long_body_is_cut_between_characters"),
+}
+"""The tests of what is no decision."""
+
+REQUIREMENT_SETS = {"S3-7", "S3-8"}
+"""What a tool may declare; see the tests of requirement sets."""
+
+IDS = {
+    *(f"S2-{number}" for number in range(6, 11)),
+    *(f"S3-{number}" for number in range(7, 15)),
+    *(f"4.6-{number}" for number in (*range(1, 15), "read-only", "workspace-write")),
+}
+
+
+def policy(*arguments: str, home: Path) -> tuple[int, str]:
+    """The exit status of `policy`, and what it printed."""
+    ended = ran([*server_command(), "policy", *arguments], env={**os.environ, "HOME": str(home)})
+    assert not (home / ".local/state/mcp-toolserver/audit").exists()
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.mark.requirement("GR-55", "GR-56", "GR-57", "GR-58", "DA-45", "DA-54")
+def test_every_case_is_decided_as_it_says(tmp_path: Path) -> None:
+    number = 0
+    with collected() as case:
+        for file in CASES:
+            with case(file.name):
+                status, printed = policy("test", str(file), home=tmp_path)
+                assert status == 0, printed
+                found = re.search(r"(\d+) cases, 0 different", printed)
+                assert found, printed
+                number += int(found[1])
+    assert number >= 300
+
+
+def test_every_weakness_and_rule_of_the_sources_has_a_case() -> None:
+    tagged = {
+        id_ for file in CASES for id_ in re.findall(r"\{id: ([\w.-]+),", file.read_text(encoding="utf-8"))
+    }
+    assert tagged | ELSEWHERE.keys() | REQUIREMENT_SETS == IDS
+    for file, name in ELSEWHERE.values():
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), name
+
+
+def test_a_difference_and_an_invalid_file_have_their_exit_status(tmp_path: Path) -> None:
+    file = tmp_path / "cases.yaml"
+    case = "{tool: bash, arguments: {command: ls}, verdict: refuse, rule: Bash}"
+    right = f"rules: {{deny: [Bash]}}\ncases:\n  - {case}\n"
+    for content, status, said in (
+        (right, 0, "1 cases, 0 different"),
+        (right.replace("verdict: refuse", "verdict: run"), 1, "verdict 'refuse' and not 'run'"),
+        (right.replace("rule: Bash", "rule: Other"), 1, "rule 'Bash' and not 'Other'"),
+        (right.replace("deny: [Bash]", "deny: [Nope]"), 2, "does not exist"),
+        (right.replace("verdict", "verdikt"), 2, "verdikt"),
+        ("rules: {}\n", 2, "cases"),
+        ("cases: []\n", 1, "0 cases"),
+        ("cases: [", 2, "cases.yaml"),
+    ):
+        file.write_text(content, encoding="utf-8")
+        found, printed = policy("test", str(file), "--root", str(tmp_path), home=tmp_path)
+        assert found == status, printed
+        assert said in printed
+    assert policy("test", str(tmp_path / "none.yaml"), "--root", str(tmp_path), home=tmp_path)[0] == 2
+
+
+def test_explain_names_the_rule_with_its_line_and_each_stage_before(tmp_path: Path) -> None:
+    (root := tmp_path / "root").mkdir()
+    (root / ".mcp-toolserver.toml").write_text('deny = [\n  "Write(*.lock)",\n]\n', encoding="utf-8")
+    config = tmp_path / "c.toml"
+    config.write_text("""[rules]\nask = ['Write(docs/**)']\nallow = ["Write(docs/**)"]\n""", encoding="utf-8")
+    flags = ("--root", str(root), "--permission-mode", "workspace-write", "--config", str(config))
+    for path, rule, line in (
+        ("a.lock", "deny        Write(*.lock)", f"project, {root}/.mcp-toolserver.toml:2"),
+        ("docs/a", "ask         Write(docs/**)", f"operator, {config}:2"),
+    ):
+        call = f'{{"path": "{path}", "content": "x"}}'
+        status, printed = policy("explain", "Write", call, *flags, home=tmp_path)
+        assert (status, f"{rule} ({line})" in printed) == (0, True), printed
+        assert printed.startswith("find        write_file\nvalidate ")
+    assert not (root / "docs").exists()
+    assert policy("explain", "Write", "[]", *flags, home=tmp_path)[0] == 2
+
+
+def test_every_rule_of_a_config_file_has_its_line(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(
+        """granted = "read-only"\n[rules]\ndeny = ["Read(x)"]\n\n"""
+        """allow = [\n  # Read(x)\n  "Read(x)",\n  'Bash(a "b")',\n]\n""",
+        encoding="utf-8",
+    )
+    settings = load(["--config", str(config)], {}).settings
+    lines = [getattr(rule, "source").rpartition(":")[2] for rule in (*settings.deny, *settings.allow)]  # noqa: B009
+    assert lines == ["3", "7", "8"]
+
+
+def test_the_page_shows_what_the_commands_print(tmp_path: Path) -> None:
+    page = (ROOT / "docs/policy.md").read_text(encoding="utf-8")
+    rules, shown, cases, tested = (
+        block.partition("\n")[2]
+        for block in page.split("\n```\n\n")[:4]
+        for block in [block.split("```")[-1]]
+    )
+    (tmp_path / "project").mkdir()
+    config, file = tmp_path / "policy.toml", tmp_path / "cases.yaml"
+    for content, printed, flags in (
+        (rules, shown, ("--root", str(tmp_path / "project"), "--permission-mode", "workspace-write")),
+        (f'{rules}\nallow = ["Bash(git push origin:*)"]\n', tested, ()),
+    ):
+        config.write_text(content, encoding="utf-8")
+        file.write_text(cases, encoding="utf-8")
+        command, _, expected = printed.partition("\n")
+        words = [word for word in shlex.split(command) if word not in ("$", "mcp-toolserver", "policy")]
+        end = next(at for at, word in enumerate(words) if word.startswith("--"))
+        asked = [str(file) if word == file.name else word for word in words[:end]]
+        found = policy(*asked, *flags, "--config", str(config), home=tmp_path)[1]
+        assert found.replace(f"{tmp_path}/", "").split() == expected.split()
+
+
+# --- the order ------------------------------------------------------------------------------------------
+
+WORDS = RuleContext(canonical=lambda name: name, commands=frozenset({"bash"}))
+ORDER = ("refuse", "ask", "run")
+TEXTS: st.SearchStrategy[list[str]] = st.lists(
+    st.sampled_from(
+        ("*", "bash", "bash(git:*)", "bash(git push:*)", "bash(git push)", "write", "write(a)", "write(*)",
+         "write(a/**)", "write(a/b)", "*(a/**)", "*(b)", "write([ab])")
+    ),
+    max_size=4,
+)  # fmt: skip
+SUBJECTS = {"bash": ("git push", "git", "ls"), "write": ("a", "a/b", "a/c", "b")}
+
+
+def rules(texts: list[str]) -> Rules:
+    return Rules(parse(text, WORDS) for text in texts)
+
+
+@given(st.data())
+def test_no_rule_of_a_project_and_no_narrowing_lets_more_happen(data: st.DataObject) -> None:
+    level = st.sampled_from(Permission)
+    ceiling, lists = data.draw(level), [rules(data.draw(TEXTS)) for _ in range(5)]
+    base = Policy(
+        ceiling=ceiling, granted=min(data.draw(level), ceiling), deny=lists[0], ask=lists[1], allow=lists[2]
+    )
+    tightened = Policy(
+        ceiling=base.ceiling, granted=base.granted, allow=base.allow,
+        deny=Rules((*base.deny, *lists[3])), ask=Rules((*base.ask, *lists[4])),
+    )  # fmt: skip
+    narrowing = Narrowing(source="x", ceiling=data.draw(level), tools=data.draw(st.none() | TEXTS.map(rules)))
+    tool = data.draw(st.sampled_from(sorted(SUBJECTS)))
+    subjects = data.draw(st.lists(st.sampled_from(SUBJECTS[tool]), max_size=3))
+    request = Request(tool=tool, level=data.draw(level), subjects=tuple((one,) for one in subjects))
+    before = ORDER.index(base.decide(request).action)
+    assert ORDER.index(tightened.decide(request).action) <= before
+    assert ORDER.index(base.narrowed((narrowing,)).decide(request).action) <= before
+
+
+# --- rules of projects ----------------------------------------------------------------------------------
+
+
+async def test_rules_of_a_project_bind_tools_and_commands_and_change_with_the_file(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    file = setup.root / ".mcp-toolserver.toml"
+    first = 'deny = ["Write(*.lock)", "Read(secrets/**)"]\nhide = ["NotebookEdit"]\n'
+    file.write_text(first, encoding="utf-8")
+    (setup.root / "secrets").mkdir()
+    (setup.root / "secrets/key").write_text("the key\n", encoding="utf-8")
+    async with connected(setup) as client:
+
+        async def call(tool: str, **arguments: str) -> str:
+            return text(await client.call_tool(tool, arguments))
+
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        assert "write_file" in listed
+        assert "NotebookEdit" not in listed
+        assert "denied here by the rule Write(*.lock)" in await call("write_file", path="a.lock", content="x")
+        assert "denied here by the rule Read(secrets/**)" in await call("read_file", path="secrets/key")
+        assert "the key" not in await call("bash", command="cat secrets/key")
+        assert "secrets" not in await call("grep_search", pattern="key")
+        # Neither a tool nor a command changes the file.
+        assert "protected" in await call("write_file", path=file.name, content="")
+        for command in (f"echo > {file.name}", f"mv {file.name} x", f"rm {file.name}"):
+            await call("bash", command=command)
+        assert file.read_text(encoding="utf-8") == first
+
+        file.write_text(f'{first}ask = ["Bash(make:*)"]\n', encoding="utf-8")
+        assert "The rule Bash(make:*) wants it approved" in await call("bash", command="make")
+        assert await call("bash", command="echo on") == "on\n"
+        file.write_text(f'{first}allow = ["Bash"]\n', encoding="utf-8")
+        for said in (await call("bash", command="echo on"), await call("ls", path=".")):
+            assert f"{file}:3: unknown key 'allow'" in said
+        file.write_text(first.replace("secrets", "s*"), encoding="utf-8")
+        assert "hides more files than at the start; restart the server" in await call("ls", path=".")
+        file.unlink()
+        assert await call("bash", command="echo on") == "on\n"
+        # What was hidden at the start stays hidden.
+        assert "the key" not in await call("bash", command="cat secrets/key")
+
+
+def test_doctor_names_rules_without_effect_and_invalid_files(tmp_path: Path) -> None:
+    (root := tmp_path / "root").mkdir()
+    (root / ".mcp-toolserver.toml").write_text("deny = 1\n", encoding="utf-8")
+    config = tmp_path / "c.toml"
+    config.write_text(
+        '[rules]\ndeny = ["WebFetch", "Write(/nowhere/**)", "Write(*.lock)", "Bash(rm:*)"]\n'
+        'ask = ["WebFetch(example.com)", "Bash(git push:*)"]\n'
+        'allow = ["Read(docs/**)", "container_shell", "Bash(git push origin:*)"]\n',
+        encoding="utf-8",
+    )
+    flags = ["--json", "--root", str(root), "--permission-mode", "workspace-write", "--config", str(config)]
+    ended = ran([*server_command(), "doctor", *flags], env={**os.environ, "HOME": str(tmp_path)})
+    assert ended.returncode == 2, ended.stderr
+    findings = json.loads(ended.stdout)["findings"]
+    effectless = [one["detail"] for one in findings if one["what"] == "rules without effect"]
+    found = {detail.partition(" (")[0] for detail in effectless}
+    assert found == {"WebFetch(example.com)", "Write(/nowhere/**)", "Read(docs/**)", "container_shell"}
+    assert f"{root}/.mcp-toolserver.toml:1: it must be a list of texts" in ended.stdout
