@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import ACTIONS, PROGRAM, Invocation, parse
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import OPTIONS, PREFIX, TABLES, Option, Raw, Settings, Value, expand_home
@@ -37,7 +38,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     given = {option.attribute: _read(option, f"--{option.name}", raw) for option, raw in flags.items()}
     invocation.given = frozenset(option.name for option in flags)
     values = _expand_paths({**configured, **given}, environ)
-    invocation.settings = replace(Settings(), config=config, **values)
+    invocation.settings = with_root_modes(replace(Settings(), config=config, **values))
     if invocation.env:
         passed = (*invocation.settings.command_environment, *invocation.env)
         invocation.settings = replace(invocation.settings, command_environment=passed)
@@ -118,9 +119,45 @@ def embedded(content: Mapping[str, Raw]) -> Settings:
         SettingsError: something is unknown or wrong.
     """
     options = [option for option in OPTIONS if option.group.title != "Transport"]
-    settings = replace(Settings(), **_expand_paths(_from_content("Toolset", content, options), {}))
+    values = _expand_paths(_from_content("Toolset", content, options), {})
+    settings = with_root_modes(replace(Settings(), **values))
     check_outside_roots(settings, None)
     return settings
+
+
+def with_root_modes(settings: Settings) -> Settings:
+    """`settings` with the modes of `root` taken off it, and put into `read_only_roots`.
+
+    The text after the last `=` is a mode only if it is the name of one. A read-only root may lie in another,
+    of which it becomes a part; no other root may lie in it.
+
+    Raises:
+        SettingsError: the mode of a root cannot be kept, or contradicts that of another.
+    """
+    modes, own = {mode.flag: mode for mode in Permission}, settings.permission_mode
+    parts = [(text, *text.rpartition("=")) for text in settings.root]
+    given = [(folder, modes[last]) if last in modes else (text, own) for text, folder, _, last in parts]
+    for folder, mode in given:
+        if mode > own or (mode < own and own is Permission.DANGER_FULL_ACCESS):
+            why = "it is above --permission-mode" if mode > own else "commands run without a sandbox there"
+            raise SettingsError(f"--root {folder}={mode.flag} cannot be kept in {own.flag}: {why}")
+    lower = {os.path.realpath(folder): folder for folder, mode in given if mode < own}
+    for real, folder in lower.items():
+        if not os.path.isdir(real):
+            raise SettingsError(f"--root {folder}: not a folder")
+        if inner := next((one for one, mode in given if mode == own and _is_in(real, one)), None):
+            raise SettingsError(
+                f"--root {inner} lies in --root {folder}, which is read-only; give one of them"
+            )
+    parts_of_others = {
+        real for real in lower for one, _ in given if os.path.realpath(one) != real and _is_in(one, real)
+    }
+    roots = tuple(folder for folder, _ in given if os.path.realpath(folder) not in parts_of_others)
+    return replace(settings, root=roots, read_only_roots=tuple(lower))
+
+
+def _is_in(outer: str, inner: str) -> bool:
+    return lies_in(os.path.realpath(outer), os.path.realpath(inner))
 
 
 def _from_content(path: str, content: Mapping[str, Raw], keys: Sequence[Option]) -> dict[str, Value]:

@@ -124,6 +124,7 @@ class Shared:
             private=state,
             hides=policy.hides,
             protects=_protection(settings),
+            read_only_folders=settings.read_only_roots,
             recording=self.running,
         )
         self.lower_brokers: dict[Permission, Broker] = {}
@@ -223,6 +224,7 @@ class Application:
             network=self.facts.is_networked,
             summary=summary(self.facts) + (excepted := _excepted(settings)),
             is_weakened=is_weakened(self.facts) or bool(excepted),
+            read_only=settings.read_only_roots,
         )
         started = [part for part in (self.commands, shared.sessions) if part is not None]
         own, stores = (self.plans, self.providers), (shared.outputs, shared.histories)

@@ -102,6 +102,7 @@ def sandbox(settings: Settings) -> SandboxSpec:
     return SandboxSpec(
         mode=settings.permission_mode.flag,
         roots=roots,
+        read_only=tuple(map(_as_stored, settings.read_only_roots)),
         home=_as_stored(os.path.realpath(os.path.expanduser("~"))),
         state=_as_stored(state_folder(settings.state_dir)),
         hidden=tuple(_as_stored(os.path.realpath(file)) for file in secrets if file),
@@ -262,7 +263,8 @@ def lock_server(settings: Settings) -> ServerLock:
         return 0
     roots = wanted_roots(settings)
     state = make_state_folder(state_folder(settings.state_dir))
-    writes = (state, *roots) if mode is Permission.WORKSPACE_WRITE else (state,)
+    written = (root for root in roots if root not in settings.read_only_roots)
+    writes = (state, *written) if mode is Permission.WORKSPACE_WRITE else (state,)
     network = settings.network != "none"
     files = map(os.path.realpath, (*settings.tool_files, *settings.skills))
     # A changed file of tokens is a new file in this folder.

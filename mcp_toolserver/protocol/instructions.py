@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 _MODES = {
@@ -53,6 +54,8 @@ class EnforcementStatus:
     """The enforcing layers, in one line."""
     is_weakened: bool = False
     """Whether one is missing that this server has elsewhere."""
+    read_only: Sequence[str] = ()
+    """Roots, and folders in them, that nothing may write in."""
 
 
 def instructions(
@@ -75,7 +78,10 @@ def instructions(
         f"{weakened}{_MANNERS}\n{_apart(roots, started_in)}"
         "Roots (relative paths start at the first):\n"
     )
-    return start + _named(roots, LONGEST - len(start))
+    kept = status.read_only
+    inner = [path for path in kept if path not in roots and any(lies_in(root, path) for root in roots)]
+    shown = [f"{path} (read-only)" if any(lies_in(one, path) for one in kept) else path for path in roots]
+    return start + _named([*shown, *(f"{path} (read-only)" for path in inner)], LONGEST - len(start))
 
 
 def _apart(roots: Sequence[str], started_in: str) -> str:
