@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -93,8 +94,9 @@ async def harmed(setup: Setup, folder: Path, every: dict[str, Attack]) -> dict[s
             before = snapshot(folder)
             answer = await client.call_tool(tool, arguments)
             if arguments.get("run_in_background"):
-                handle = next(word for word in text(answer).split() if word.startswith("bg_")).strip(".,;:")
-                await client.call_tool("TaskOutput", {"task_id": handle, "wait_ms": 20_000})
+                handle = re.findall(r"bg_\w+", text(answer))[0]
+                asked = {"task_id": handle, "until": "end", "wait_ms": 20_000}
+                assert "exit" in text(await client.call_tool("TaskOutput", asked))
             if differences(before, snapshot(folder)):
                 seen[name] = text(answer)
     return seen
