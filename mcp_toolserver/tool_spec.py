@@ -86,6 +86,17 @@ class Args(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
+class UnsandboxedArgs(Args):
+    """The arguments of a tool that runs commands, where a user can let a call out of their sandbox."""
+
+    unsandboxed_reason: str = Field(
+        default="",
+        max_length=500,
+        description="Only if the sandbox stops what the user wants: why this one run needs to be outside it. "
+        "A human is asked",
+    )
+
+
 class Record(BaseModel):
     """The structured result of a record-like tool (lists, statuses)."""
 
@@ -313,6 +324,8 @@ class ToolSpec:
     profile: Profile = Profile.ALL
     deferred: bool = False
     """Whether `default` offers it without listing it: ToolSearch finds it, and calls by name run."""
+    unsandboxed_args: type[UnsandboxedArgs] | None = None
+    """In the place of `args` where a user can let a call out of the sandbox of commands."""
     host_note: Callable[[HostFacts], str] | None = None
     """Facts about the host → a paragraph for the end of the description, on what the tool can do there."""
     custom_schema: Schema | None = None

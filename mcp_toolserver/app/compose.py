@@ -221,6 +221,7 @@ class Application:
         self.status = EnforcementStatus(
             mode=settings.permission_mode,
             commands=Capability.PROCESS in self.dispatcher.host.permissions,
+            commands_in=self.facts.commands_in if self.facts.may_leave_sandbox else None,
             network=self.facts.is_networked,
             summary=summary(self.facts) + (excepted := _excepted(settings)),
             is_weakened=is_weakened(self.facts) or bool(excepted),
@@ -545,7 +546,8 @@ def _available_in(facts: HostFacts, settings: Settings, mode: Permission) -> Ava
         return lower
     # A broker for this mode confines commands, and refuses them where it cannot.
     others = {need: why for need, why in lower.unavailable.items() if need is not Capability.PROCESS}
-    return replace(lower, permissions={**lower.permissions, Capability.PROCESS: mode}, unavailable=others)
+    level = Capability.PROCESS.required(facts.in_mode(mode))
+    return replace(lower, permissions={**lower.permissions, Capability.PROCESS: level}, unavailable=others)
 
 
 def _protection(settings: Settings) -> Callable[[str], str | None]:
@@ -629,8 +631,11 @@ def host_facts(
     """The facts that decide which capabilities a server with these settings has. `proof` is the result of the
     broker's self-test; None without a broker.
     """
+    full, granted = settings.permission_mode is Permission.DANGER_FULL_ACCESS, settings.granted
+    is_confined = full and settings.sandbox != "off" and granted is not Permission.DANGER_FULL_ACCESS
     facts = HostFacts(
         mode=settings.permission_mode,
+        commands_in=granted if is_confined else None,
         network=settings.network,
         git_writable=settings.git == "writable",
         containers=settings.containers,

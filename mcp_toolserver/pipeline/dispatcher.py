@@ -54,7 +54,16 @@ from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import FOREIGN, Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 from mcp_toolserver.text.shell.command_output import noted
-from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, ResourceLink, Runtime, ToolSpec
+from mcp_toolserver.tool_spec import (
+    Args,
+    Forward,
+    Output,
+    Profile,
+    ResourceLink,
+    Runtime,
+    ToolSpec,
+    UnsandboxedArgs,
+)
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.host_services import HostServices
@@ -89,6 +98,8 @@ Choices = Callable[["HostServices"], Sequence[tuple[str, str]]]
 """Finds what a workspace has for calls to name, such as types of agents: names, and descriptions in the words
 of its files, which may be hostile. It blocks."""
 
+_FULL = Permission.DANGER_FULL_ACCESS
+
 _NO_SLOT = nullcontext()
 """Stands for the slot of a call that needs none."""
 
@@ -109,6 +120,16 @@ class _CallContext:
             source = next(one.source for one in narrowings if one.ceiling is lowest)
             host = host.lowered(lowest, source)
         return replace(self, policy=self.policy.narrowed(narrowings), host=host)
+
+    def asked_by(self, args: Args) -> tuple[str, _CallContext]:
+        """Why the command of the call is to run outside the sandbox, empty where it is not, and the context
+        of the call."""
+        outside = args.unsandboxed_reason if isinstance(args, UnsandboxedArgs) else ""
+        return outside, replace(self, host=replace(self.host, is_outside=True)) if outside else self
+
+    def level(self, spec: ToolSpec) -> Permission:
+        """The permission that the call needs."""
+        return _FULL if self.host.is_outside else spec.level(self.host.permissions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +185,8 @@ class Dispatcher:
     def level(self, entry: Entry) -> Permission:
         """The permission that the tool needs on this host; of a forwarding tool, the highest of its
         targets."""
+        if issubclass(entry.spec.args, UnsandboxedArgs):
+            return _FULL
         if not entry.spec.forwards:
             return entry.spec.level(self.host.permissions)
         foreign = min(self.registry.foreign.highest, self.policy.ceiling)
@@ -378,9 +401,11 @@ class Dispatcher:
         args = checked(entry, arguments)
         call.verdict, call.about = "undecided", about(spec, args)
         context, args = await self._located(entry, args, call, caller, options)
+        outside, context = context.asked_by(args)
         request = Request(
             tool=spec.name,
-            level=spec.level(context.host.permissions),
+            level=context.level(spec),
+            outside=outside,
             subjects=subjects_of(spec, args, context.host),
             needs=spec.needs,
             script=spec.script(args),
@@ -389,8 +414,9 @@ class Dispatcher:
         in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
         if in_force and (narrowings := [one for one in in_force if one.applies(request)]):
             context = context.lowered(narrowings)
-            request = replace(request, level=spec.level(context.host.permissions))
-            call.permission, call.mode = request.level, context.policy.ceiling.flag
+            request = replace(request, level=context.level(spec))
+            call.mode = context.policy.ceiling.flag
+        call.permission = request.level
         host, output_override = context.host, options.output_override
         if output_override is None or spec.name not in self.for_resources:
             self._check_offered(request, call)
@@ -613,6 +639,11 @@ def described(text: str, choices: Sequence[tuple[str, str]]) -> str:
 
 def _question(request: Request, reason: str) -> str:
     """The question to the user. It shows each subject whole, however long, with escapes."""
+    if request.outside:
+        why, lines = ascii(request.outside)[1:-1], request.script.split("\n")
+        script = "\n".join(ascii(line)[1:-1] for line in lines)
+        start = f"Allow {request.tool} one run outside the sandbox?\nWhy: {why}\n{reason}"
+        return f"{start}\nThe whole script:\n{script}"
     touched = "\n".join(ascii(subject[0])[1:-1] for subject in request.subjects)
     return f"Allow {request.tool} ({request.level.flag})?\n{touched}\n{reason}"
 

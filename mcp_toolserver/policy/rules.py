@@ -67,6 +67,9 @@ class Request:
     """The capabilities that the tool needs."""
     script: str = ""
     """The shell script that the call runs; empty for none."""
+    outside: str = ""
+    """Why the script is to run outside the sandbox of commands; empty where it is not. No rule allows it: a
+    human is asked each time."""
     through: str = ""
     """The tool through which this one is called, if any. A rule about it can deny or ask, never allow."""
 
@@ -308,7 +311,7 @@ class Policy:
             return Verdict(action="ask", reason=reason, rule=asked.text)
         if request.level <= self.granted:
             return Verdict(action="run")
-        if allowed := _all(self.allow, request):
+        if not request.outside and (allowed := _all(self.allow, request)):
             return Verdict(action="run", rule=", ".join(allowed))
         return Verdict(
             action="ask",

@@ -23,6 +23,9 @@ _NO_NETWORK = (
     " They have no network but a loopback interface of their own: to install packages, ask the user, who can "
     "open it with --network."
 )
+_LEAVING = (
+    " For one run outside their sandbox, which the user has to approve, give bash an unsandboxed_reason."
+)
 _WAITING = (
     " A command that takes long goes on in the background: TaskOutput waits for it, TaskStop ends it. Start "
     "servers with run_in_background."
@@ -50,6 +53,8 @@ class EnforcementStatus:
     """Whether commands are offered."""
     network: bool
     """Whether commands have a network."""
+    commands_in: Permission | None = None
+    """The lower mode in which commands run unless the user lets one out; None without one."""
     summary: str
     """The enforcing layers, in one line."""
     is_weakened: bool = False
@@ -70,6 +75,8 @@ def instructions(
     mode = status.mode
     network = "" if status.network else _NO_NETWORK
     commands = f"{_COMMANDS[mode]}{network}{_WAITING}" if status.commands else _NO_COMMANDS
+    if status.commands and status.commands_in is not None:
+        commands = f"{_COMMANDS[status.commands_in]}{_LEAVING}{_WAITING}"
     weakened = f"Not all of that is enforced here: {status.summary}.\n" if status.is_weakened else ""
     origin = f"that of the token {user!r}" if user else "fixed when the server started"
     start = (

@@ -156,8 +156,9 @@ def _process(context: ProviderContext) -> Provider:
     commands, lower_broker = context.commands, context.lower_broker
 
     def provide(request: ServiceRequest) -> CallCommands:
-        mode = request.host.lowered_to
-        broker = None if lower_broker is None or mode is None else lower_broker(mode)
+        usual = None if request.host.is_outside else context.facts.commands_in
+        modes = [mode for mode in (request.host.lowered_to, usual) if mode is not None]
+        broker = lower_broker(min(modes)) if lower_broker and modes else None
         return commands.for_call(request.workspace, request.scope, broker)
 
     return Provider(provide=provide)

@@ -46,6 +46,16 @@ class Bash(t.Args):
         return self
 
 
+class UnsandboxedBash(Bash, t.UnsandboxedArgs):
+    @t.model_validator(mode="after")
+    def _is_shown_whole(self) -> Self:
+        if self.unsandboxed_reason and self.open_stdin:
+            raise ValueError(
+                "what runs outside the sandbox takes no open_stdin: the user sees the whole script"
+            )
+        return self
+
+
 def run(args: Bash, rt: t.Runtime) -> Awaitable[t.Output]:
     return ran(args, rt, args.command)
 
@@ -81,6 +91,11 @@ def _milliseconds(seconds: Any) -> Any:
 
 def sandbox_facts(host: t.HostFacts) -> str:
     """Return the facts as one paragraph that starts with "Sandbox:"; only what applies to the host."""
+    if host.may_leave_sandbox and host.commands_in is not None:
+        return (
+            f"Sandbox: {_writes(replace(host, mode=host.commands_in))} With unsandboxed_reason a script runs "
+            "once with all rights of the user, if a human approves it."
+        )
     if host.is_unconfined:
         return "Sandbox: none. Commands have all rights of the user who started the server."
     return f"Sandbox: {_writes(host)} {_temporary(host)} {_network(host)}"
@@ -130,6 +145,7 @@ TOOL = t.ToolSpec(
     name="bash",
     title="Run bash script",
     args=Bash,
+    unsandboxed_args=UnsandboxedBash,
     run=run,
     needs=frozenset({t.Capability.PROCESS}),
     kind="execute",
