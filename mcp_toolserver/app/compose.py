@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.agent_model import model_options
-from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds
+from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds, ssh_agent
 from mcp_toolserver.app.policy import build_policy, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
@@ -330,6 +330,7 @@ class Application:
             bounds=command_bounds(settings),
             container_image=settings.container_image,
             git_author=settings.git_author,
+            ssh_agent=ssh_agent(),
             web=shared.web,
             skill_folders=shared.skill_folders,
             restricts_skills=settings.restrict_skills,

@@ -5,7 +5,7 @@ Imported before the broker is forked, so it is light.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING
@@ -193,6 +193,11 @@ def command_bounds(settings: Settings) -> CommandBounds:
         cpu_seconds=settings.command_cpu_seconds or usual.cpu_seconds,
         file_size=settings.command_file_size * MIB,
     )
+
+
+def ssh_agent() -> Mapping[str, str]:
+    """The variables by which ssh finds the user's agent, which commands do not get."""
+    return {name: os.environ[name] for name in ("SSH_AUTH_SOCK",) if os.environ.get(name)}
 
 
 def back_up_histories(broker: Broker, settings: Settings, git: str | None, roots: Sequence[str]) -> None:

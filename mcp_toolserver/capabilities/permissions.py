@@ -321,6 +321,14 @@ class Capability(Enum):
         layers=_command_layers,
         open_world=_commands_reach_network,
     )
+    # It uses the user's credentials and changes what is elsewhere, so no sandbox lowers it.
+    PUSHES = _Row(
+        "pushes",
+        permission=Permission.DANGER_FULL_ACCESS,
+        requires=(_installed("git"), _starts_programs),
+        layers=lambda _: (),
+        open_world=_always,
+    )
     PROCESS = _command("process", open_world=_commands_reach_network)
     JOBS = _Row("jobs", layers=_command_layers)
     SESSIONS = _command("sessions", required=_mode)

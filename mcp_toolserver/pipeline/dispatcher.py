@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import filterfalse
 from typing import TYPE_CHECKING
 
@@ -420,32 +420,36 @@ class Dispatcher:
         host, output_override = context.host, options.output_override
         if output_override is None or spec.name not in self.for_resources:
             self._check_offered(request, call)
-        await self._permit(request, context, call, caller)
+        created_under = Narrowing(
+            source="the permission mode under which it was created", ceiling=self.policy.ceiling
+        )
+        # What a preview found out is there for the run.
+        runtime = cache(
+            partial(
+                host.runtime,
+                needs=spec.needs,
+                scope=self._scope(request, context.policy, call, caller),
+                user=User(caller, self.shown),
+                calls=NestedCalls(
+                    dispatcher=self,
+                    caller=caller,
+                    rights=context.rights.narrowed(created_under, *in_force),
+                    parent_id=call.id,
+                ),
+            )
+        )
+        await self._permit(request, context, call, caller, partial(_preview, spec, args, host, runtime))
         if not spec.needs <= host.permissions.keys():
             raise _unavailable(spec, host)
         if spec.name in self.without_model and caller.sampling() is None:
             raise Unavailable(NO_MODEL.format(spec.name))
         if spec.name in self.without_own_model:
             raise Unavailable(NO_OWN_MODEL.format(spec.name))
-        created_under = Narrowing(
-            source="the permission mode under which it was created", ceiling=self.policy.ceiling
-        )
-        runtime = host.runtime(
-            needs=spec.needs,
-            scope=self._scope(request, context.policy, call, caller),
-            user=User(caller, self.shown),
-            calls=NestedCalls(
-                dispatcher=self,
-                caller=caller,
-                rights=context.rights.narrowed(created_under, *in_force),
-                parent_id=call.id,
-            ),
-        )
         room = replace(call.room, bytes=min(call.room.bytes, spec.limits.output_bytes))
         if output_override is not None:
             spec = replace(spec, run=output_override.run)
             room = Room(bytes=output_override.output_bytes)
-        output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
+        output = await self._run(spec, args, runtime(), request=request, client=f"{self.user} {caller.name}")
         output = self._taken(output, caller.owner, ignored(spec, arguments))
         return self._enveloped(await fit(output, room, host.save))
 
@@ -591,9 +595,14 @@ class Dispatcher:
             )
 
     async def _permit(
-        self, request: Request, context: _CallContext, call: CallRecord, caller: Caller
+        self,
+        request: Request,
+        context: _CallContext,
+        call: CallRecord,
+        caller: Caller,
+        preview: Callable[[], Awaitable[str]],
     ) -> None:
-        """Apply the policy and the checks, and ask the user if needed.
+        """Apply the policy and the checks, and ask the user if needed; `preview` is for the question.
 
         Raises:
             Denied: by a rule, the ceiling, the check of dangerous commands or the user.
@@ -614,6 +623,7 @@ class Dispatcher:
             raise Denied(danger)
         call.verdict = "allowed"
         if verdict.action == "ask":
+            request = replace(request, preview=await preview())
             await self._ask(request, verdict.reason, call, caller)
 
     async def _ask(self, request: Request, reason: str, call: CallRecord, caller: Caller) -> None:
@@ -637,6 +647,12 @@ def described(text: str, choices: Sequence[tuple[str, str]]) -> str:
     return text
 
 
+async def _preview(spec: ToolSpec, args: Args, host: HostServices, runtime: Callable[[], Runtime]) -> str:
+    if spec.preview is None or not spec.needs <= host.permissions.keys():
+        return ""
+    return await spec.preview(args, runtime())
+
+
 def _question(request: Request, reason: str) -> str:
     """The question to the user. It shows each subject whole, however long, with escapes."""
     if request.outside:
@@ -644,7 +660,8 @@ def _question(request: Request, reason: str) -> str:
         script = "\n".join(ascii(line)[1:-1] for line in lines)
         start = f"Allow {request.tool} one run outside the sandbox?\nWhy: {why}\n{reason}"
         return f"{start}\nThe whole script:\n{script}"
-    touched = "\n".join(ascii(subject[0])[1:-1] for subject in request.subjects)
+    shown = request.preview.split("\n") if request.preview else (one[0] for one in request.subjects)
+    touched = "\n".join(ascii(line)[1:-1] for line in shown)
     return f"Allow {request.tool} ({request.level.flag})?\n{touched}\n{reason}"
 
 

@@ -70,6 +70,8 @@ class Request:
     outside: str = ""
     """Why the script is to run outside the sandbox of commands; empty where it is not. No rule allows it: a
     human is asked each time."""
+    preview: str = ""
+    """What the call would do, as its tool found out for the question to the user."""
     through: str = ""
     """The tool through which this one is called, if any. A rule about it can deny or ask, never allow."""
 

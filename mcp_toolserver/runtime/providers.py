@@ -67,6 +67,8 @@ class ProviderContext:
     container_image: str
     git_author: str
     """The operator's `Name <email>` for commits; empty for that of the user's git configuration."""
+    ssh_agent: Mapping[str, str]
+    """The variables by which ssh finds the user's agent."""
     web: WebOptions
     skill_folders: tuple[Workspace, ...]
     restricts_skills: bool
@@ -260,6 +262,23 @@ def _clones(context: ProviderContext) -> Provider:
     )
 
 
+def _pushes(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.git.changing import ChangeAccess
+    from mcp_toolserver.runtime.git.push import GitPusher
+
+    program, access = context.programs.git, _access(context)
+    assert program is not None
+    return Provider(
+        provide=lambda request: GitPusher(
+            access=ChangeAccess(repositories=access(request), scope=request.scope, author=""),
+            broker=context.broker,
+            program=program,
+            variables=context.ssh_agent,
+            closed=(*context.roots, context.workspace.private),
+        )
+    )
+
+
 def _worktrees(context: ProviderContext) -> Provider:
     from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees, WorktreeServices
     from mcp_toolserver.stores.worktrees import StoredWorktrees
@@ -411,6 +430,7 @@ _PROVIDERS: Mapping[Capability, Callable[[ProviderContext], Provider]] = {
     Capability.GIT: _git,
     Capability.GIT_WRITE: _git_write,
     Capability.CLONES: _clones,
+    Capability.PUSHES: _pushes,
     Capability.WORKTREES: _worktrees,
     Capability.FETCH: _web,
     Capability.SEND: _web,
