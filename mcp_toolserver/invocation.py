@@ -137,27 +137,24 @@ def with_root_modes(settings: Settings) -> Settings:
     modes, own = {mode.flag: mode for mode in Permission}, settings.permission_mode
     parts = [(text, *text.rpartition("=")) for text in settings.root]
     given = [(folder, modes[last]) if last in modes else (text, own) for text, folder, _, last in parts]
+    real = {folder: os.path.realpath(folder) for folder, _ in given}
+    lower = {folder: real[folder] for folder, mode in given if mode < own}
     for folder, mode in given:
-        if mode > own or (mode < own and own is Permission.DANGER_FULL_ACCESS):
-            why = "it is above --permission-mode" if mode > own else "commands run without a sandbox there"
-            raise SettingsError(f"--root {folder}={mode.flag} cannot be kept in {own.flag}: {why}")
-    lower = {os.path.realpath(folder): folder for folder, mode in given if mode < own}
-    for real, folder in lower.items():
-        if not os.path.isdir(real):
-            raise SettingsError(f"--root {folder}: not a folder")
-        if inner := next((one for one, mode in given if mode == own and _is_in(real, one)), None):
-            raise SettingsError(
-                f"--root {inner} lies in --root {folder}, which is read-only; give one of them"
-            )
-    parts_of_others = {
-        real for real in lower for one, _ in given if os.path.realpath(one) != real and _is_in(one, real)
+        inner = [one for one, its in given if its == own and mode < own and lies_in(real[folder], real[one])]
+        wrong = {
+            f"it is above --permission-mode {own.flag}": mode > own,
+            f"commands run without a sandbox in {own.flag}": mode < own
+            and own is Permission.DANGER_FULL_ACCESS,
+            "it is no folder": mode < own and not os.path.isdir(real[folder]),
+            f"--root {''.join(inner[:1])} lies in it": bool(inner),
+        }
+        if why := next((why for why, holds in wrong.items() if holds), None):
+            raise SettingsError(f"--root {folder}={mode.flag} cannot be kept: {why}")
+    kept = {
+        one for one in lower.values() if any(lies_in(other, one) and other != one for other in real.values())
     }
-    roots = tuple(folder for folder, _ in given if os.path.realpath(folder) not in parts_of_others)
-    return replace(settings, root=roots, read_only_roots=tuple(lower))
-
-
-def _is_in(outer: str, inner: str) -> bool:
-    return lies_in(os.path.realpath(outer), os.path.realpath(inner))
+    roots = tuple(folder for folder, _ in given if real[folder] not in kept)
+    return replace(settings, root=roots, read_only_roots=tuple(dict.fromkeys(lower.values())))
 
 
 def _from_content(path: str, content: Mapping[str, Raw], keys: Sequence[Option]) -> dict[str, Value]:

@@ -363,7 +363,7 @@ class Settings:
         _one_of("FORMAT", "text", "json"), "text", "form of the messages on standard error"
     )
     granted: Permission | None = TOOLS(
-        _one_of(None, *Permission),
+        _one_of("MODE", *Permission),
         None,
         "level up to which calls run without asking the user",
         "the permission mode",

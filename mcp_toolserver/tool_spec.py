@@ -86,16 +86,9 @@ class Args(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
-
-class UnsandboxedArgs(Args):
-    """The arguments of a tool that runs commands, where a user can let a call out of their sandbox."""
-
-    unsandboxed_reason: str = Field(
-        default="",
-        max_length=500,
-        description="Only if the sandbox stops what the user wants: why this one run needs to be outside it. "
-        "A human is asked",
-    )
+    def why_outside(self) -> str:
+        """Why the command of the call is to run outside the sandbox; empty where it is not."""
+        return ""
 
 
 class Record(BaseModel):
@@ -328,7 +321,7 @@ class ToolSpec:
     profile: Profile = Profile.ALL
     deferred: bool = False
     """Whether `default` offers it without listing it: ToolSearch finds it, and calls by name run."""
-    unsandboxed_args: type[UnsandboxedArgs] | None = None
+    unsandboxed_args: type[Args] | None = None
     """In the place of `args` where a user can let a call out of the sandbox of commands."""
     host_note: Callable[[HostFacts], str] | None = None
     """Facts about the host → a paragraph for the end of the description, on what the tool can do there."""

@@ -21,26 +21,6 @@ class GitChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pushing:
-    """A push that was prepared."""
-
-    path: CanonicalPath
-    remote: str
-    branch: str
-    address: str
-    """Perhaps with a password."""
-    shown: str
-    """The address without one."""
-    commit: str
-    base: str
-    """Where the remote's branch was last seen; empty for a new one."""
-    commits: tuple[str, ...]
-    """The newest, each with its title."""
-    count: int
-    """Of all commits."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class GitState:
     """The current branch and the uncommitted changes."""
 

@@ -54,16 +54,7 @@ from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import FOREIGN, Narrowing, Policy, Request, Rule
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 from mcp_toolserver.text.shell.command_output import noted
-from mcp_toolserver.tool_spec import (
-    Args,
-    Forward,
-    Output,
-    Profile,
-    ResourceLink,
-    Runtime,
-    ToolSpec,
-    UnsandboxedArgs,
-)
+from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, ResourceLink, Runtime, ToolSpec
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.host_services import HostServices
@@ -98,8 +89,6 @@ Choices = Callable[["HostServices"], Sequence[tuple[str, str]]]
 """Finds what a workspace has for calls to name, such as types of agents: names, and descriptions in the words
 of its files, which may be hostile. It blocks."""
 
-_FULL = Permission.DANGER_FULL_ACCESS
-
 _NO_SLOT = nullcontext()
 """Stands for the slot of a call that needs none."""
 
@@ -120,16 +109,6 @@ class _CallContext:
             source = next(one.source for one in narrowings if one.ceiling is lowest)
             host = host.lowered(lowest, source)
         return replace(self, policy=self.policy.narrowed(narrowings), host=host)
-
-    def asked_by(self, args: Args) -> tuple[str, _CallContext]:
-        """Why the command of the call is to run outside the sandbox, empty where it is not, and the context
-        of the call."""
-        outside = args.unsandboxed_reason if isinstance(args, UnsandboxedArgs) else ""
-        return outside, replace(self, host=replace(self.host, is_outside=True)) if outside else self
-
-    def level(self, spec: ToolSpec) -> Permission:
-        """The permission that the call needs."""
-        return _FULL if self.host.is_outside else spec.level(self.host.permissions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +164,8 @@ class Dispatcher:
     def level(self, entry: Entry) -> Permission:
         """The permission that the tool needs on this host; of a forwarding tool, the highest of its
         targets."""
-        if issubclass(entry.spec.args, UnsandboxedArgs):
-            return _FULL
+        if entry.spec.args is entry.spec.unsandboxed_args:
+            return Permission.DANGER_FULL_ACCESS
         if not entry.spec.forwards:
             return entry.spec.level(self.host.permissions)
         foreign = min(self.registry.foreign.highest, self.policy.ceiling)
@@ -401,11 +380,10 @@ class Dispatcher:
         args = checked(entry, arguments)
         call.verdict, call.about = "undecided", about(spec, args)
         context, args = await self._located(entry, args, call, caller, options)
-        outside, context = context.asked_by(args)
         request = Request(
             tool=spec.name,
-            level=context.level(spec),
-            outside=outside,
+            level=_level(spec, context.host),
+            outside=args.why_outside(),
             subjects=subjects_of(spec, args, context.host),
             needs=spec.needs,
             script=spec.script(args),
@@ -414,7 +392,7 @@ class Dispatcher:
         in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
         if in_force and (narrowings := [one for one in in_force if one.applies(request)]):
             context = context.lowered(narrowings)
-            request = replace(request, level=context.level(spec))
+            request = replace(request, level=_level(spec, context.host))
             call.mode = context.policy.ceiling.flag
         call.permission = request.level
         host, output_override = context.host, options.output_override
@@ -516,7 +494,7 @@ class Dispatcher:
                 if policy.ceiling < self.policy.ceiling:
                     host = host.lowered(policy.ceiling, restrictions.source)
                 host = host.under(restrictions)
-            host = host.restricted_to(*lists)
+            host = host.restricted_to(*lists).let_out(args.why_outside())
             return _CallContext(policy=policy, host=host, rights=rights), respelt(entry, args, host)
 
         if not lists and restrictions is None and not entry.spec.path_fields:
@@ -647,7 +625,17 @@ def described(text: str, choices: Sequence[tuple[str, str]]) -> str:
     return text
 
 
+def _level(spec: ToolSpec, host: HostServices) -> Permission:
+    return Permission.DANGER_FULL_ACCESS if host.is_outside else spec.level(host.permissions)
+
+
 async def _preview(spec: ToolSpec, args: Args, host: HostServices, runtime: Callable[[], Runtime]) -> str:
+    """What the question shows in the place of what the call touches; empty for just that."""
+    if why := args.why_outside():
+        # What follows the heading is all script.
+        return (
+            f"Once, outside the sandbox. Why: {' '.join(why.split())}\nThe whole script:\n{spec.script(args)}"
+        )
     if spec.preview is None or not spec.needs <= host.permissions.keys():
         return ""
     return await spec.preview(args, runtime())
@@ -655,11 +643,6 @@ async def _preview(spec: ToolSpec, args: Args, host: HostServices, runtime: Call
 
 def _question(request: Request, reason: str) -> str:
     """The question to the user. It shows each subject whole, however long, with escapes."""
-    if request.outside:
-        why, lines = ascii(request.outside)[1:-1], request.script.split("\n")
-        script = "\n".join(ascii(line)[1:-1] for line in lines)
-        start = f"Allow {request.tool} one run outside the sandbox?\nWhy: {why}\n{reason}"
-        return f"{start}\nThe whole script:\n{script}"
     shown = request.preview.split("\n") if request.preview else (one[0] for one in request.subjects)
     touched = "\n".join(ascii(line)[1:-1] for line in shown)
     return f"Allow {request.tool} ({request.level.flag})?\n{touched}\n{reason}"

@@ -177,6 +177,10 @@ class HostServices:
         _ = host.workspace
         return host
 
+    def let_out(self, why: str) -> HostServices:
+        """The same host, whose commands run outside the sandbox if there is a reason."""
+        return replace(self, is_outside=True) if why else self
+
     def under(self, restrictions: ClientRestrictions) -> HostServices:
         """The same host, restricted to what `restrictions` allows. Blocks.
 

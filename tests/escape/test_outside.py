@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import mcp_types as mcp
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
@@ -15,6 +16,7 @@ from mcp_toolserver.pipeline.call import CallOptions, Result, Rights
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.nested_calls import calls_without_client
 from mcp_toolserver.policy.rules import Narrowing
+from tests.support.live import ERAS, Setup, connected
 from tests.support.workbench import Person
 from tests.support.workshop import workshop
 
@@ -56,14 +58,34 @@ async def test_commands_are_confined_and_a_yes_lets_one_run_out(tmp_path: Path, 
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_of_either_protocol_lets_one_run_out(era: str, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def answer(_: object, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
+        asked.append(params.message)
+        return mcp.ElicitResult(action="accept", content={"decision": "allow"})
+
+    setup, outside = Setup.below(tmp_path, FULL.flag, "--granted", WRITE.flag), tmp_path / "outside"
+    async with connected(setup, era=era, elicitation_callback=answer) as client:
+        assert "unsandboxed_reason" in (client.instructions or "")
+        for more in ({}, {"unsandboxed_reason": "why"}, {}):
+            await client.call_tool("bash", {"command": f"echo 1 >> {outside}", **more})
+    assert outside.read_text(encoding="utf-8") == "1\n"
+    assert len(asked) == 1
+
+
+@pytest.mark.anyio
 async def test_the_question_shows_each_line_of_the_script_and_its_input(tmp_path: Path) -> None:
     no = Person()
     async with place(tmp_path) as at:
         await run(at, no, "a=1\n# b\ncat -", "x\nThe whole script:\nls", stdin="input")
-    asked = no.asked[0].split("The whole script:\n")
-    assert asked[0].splitlines()[1].startswith("Why: x\\n")
-    assert "a=1\n# b\ncat -" in no.asked[0]
-    assert "input" in asked[-1]
+    lines = no.asked[0].splitlines()
+    assert lines[1:3] == [
+        "Once, outside the sandbox. Why: x The whole script: ls",
+        "The whole script:",
+    ]
+    assert lines[3:7] == ["sh -c input", "a=1", "# b", "cat -"]
 
 
 @pytest.mark.anyio

@@ -67,14 +67,14 @@ async def test_a_push_shows_remote_branch_and_commits_and_needs_a_yes(
         assert part in no.asked[0]
     assert "first" not in no.asked[0].split("Branch main")[1]
     result = await push(server, yes)
-    assert result.text == f"Pushed 1 commit up to {commit[:12]} to origin, branch main."
+    assert result.text == f"Pushed to origin, branch main: 1 commit up to {commit}, after {before[:12]}."
     assert head(lair, bare) == commit
     assert lair.git("rev-parse", "origin/main").strip() == commit
     assert (await push(server, yes)).error == "conflict"
     lair.branch("side", {"new": "x"})
-    assert "the branch is new there" not in yes.asked[0]
+    assert "on a branch that is new there" not in yes.asked[0]
     assert (await push(server, yes, branch="side")).error is None
-    assert "the branch is new there" in yes.asked[-1]
+    assert "on a branch that is new there" in yes.asked[-1]
     assert head(lair, bare, "side") == lair.git("rev-parse", "side").strip()
 
 

@@ -9,10 +9,8 @@ are pushed, and never anything overwritten.
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from secrets import token_hex
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote
 
@@ -20,29 +18,26 @@ import anyio
 
 from mcp_toolserver.capabilities.call_scope import Report
 from mcp_toolserver.capabilities.files import CanonicalPath
-from mcp_toolserver.capabilities.git import Pushing
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.git.changing import ChangeAccess, changing
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import Repository, open_repository
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
+from mcp_toolserver.runtime.processes.interactive import start_interactive
 from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.git.log import blanked
+from mcp_toolserver.text.git.messages import counted
 
 SECONDS = 300.0
-SHOWN = 20
+_SHOWN = 20
 """Commits that the question shows."""
 
-_MAX_SHALLOW = 1 << 20
-_OUTPUT_BYTES = 64 << 10
-_SSH = re.compile(r"(?:\w[\w.-]*@)?\w[\w.-]*:(?!/?/|:)\S+")
-"""`user@host:path`, which git takes for an address of ssh."""
-_URL = re.compile(r"(?:https?|ssh)://(?!-)\S+")
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_REFUSED = re.compile(r"^!\t[^\n]*\(([^()\n]*)\)$", re.MULTILINE)
+_ADDRESS = re.compile(r"(?:https?|ssh)://[^-\s]\S*|(?:\w[\w.-]*@)?\w[\w.-]*:(?!//|:)\S+")
+"""The second form, `user@host:path`, is one of ssh."""
+_REFUSED = re.compile(r"^!\t.*\((.*)\)$", re.MULTILINE)
+_UNKNOWN_USER = re.compile(r"could not read|Authentication|Permission denied|returned error: 40|Host key")
 
-_VARIABLES: Mapping[str, str] = {
+_EXPORTS: Mapping[str, str] = {
     "GIT_ALLOW_PROTOCOL": "file:https:http:ssh",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "false",
@@ -50,26 +45,44 @@ _VARIABLES: Mapping[str, str] = {
     "GIT_NO_LAZY_FETCH": "1",
     "LC_ALL": "C",
 }
-_SETTINGS = (
-    *("core.hooksPath=/dev/null", "core.commitGraph=false", "core.multiPackIndex=false"),
-    *("pack.useBitmaps=false", "push.recurseSubmodules=no", "push.pushOption=", "gc.auto=0"),
+_PUSH = (
+    *("-c", "core.hooksPath=/dev/null", "-c", "core.commitGraph=false", "-c", "core.multiPackIndex=false"),
+    *("-c", "pack.useBitmaps=false", "-c", "push.pushOption=", "push", "--porcelain", "--no-verify"),
+    *("--no-follow-tags", "--no-signed", "--no-recurse-submodules"),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Push:
+    """A push that was prepared."""
+
+    path: CanonicalPath
+    remote: str
+    branch: str
+    address: str
+    """Perhaps with a password, unlike `text`."""
+    commit: str
+    base: str
+    """Where the remote's branch was last seen; empty for a new one."""
+    what: str
+    text: str
+    """What it pushes and where, for the question."""
 
 
 @dataclass(kw_only=True)
 class GitPusher:
-    """The pushes of one call: what `prepare` found, and the question showed, is what `push` pushes."""
+    """The push of one call: what `prepare` found, and the question showed, is what `push` pushes."""
 
     access: ChangeAccess
     broker: Broker
     program: str
     variables: Mapping[str, str]
     """Where the user's ssh agent is."""
-    closed: tuple[str, ...]
+    closed: Sequence[str]
     """Folders that tools and commands may write in, where no remote may lie: its hooks would run."""
-    prepared: Pushing | None = None
+    prepared: Push | None = None
 
-    async def prepare(self, path: CanonicalPath, remote: str, branch: str) -> Pushing:
+    async def prepare(self, path: CanonicalPath, remote: str, branch: str) -> Push:
         """Find out what a push of `branch` in the repository at `path` does; empty names are the current
         branch and its remote.
 
@@ -81,87 +94,91 @@ class GitPusher:
         async with open_repository(self.access.repositories, path) as repository:
             branch = branch or await _answer(repository, "rev-parse", "--abbrev-ref", "HEAD")
             commit = await _answer(repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
-            if not _COMMIT.fullmatch(commit):
-                raise NotFound(
-                    f"There is no branch '{branch}' in '{repository.top}'. git_branch lists branches."
-                )
+            if not commit:
+                raise NotFound(f"There is no branch '{branch}' in '{repository.top}'; git_branch lists them.")
             remote, address = _remote(repository, remote, branch)
             address = self._checked(address, repository.location.top)
             tracked = f"refs/remotes/{remote}/{branch}"
             base = await _answer(repository, "rev-parse", "--verify", "--quiet", tracked)
-            commits, count = await _commits(repository, commit, base)
-        self.prepared = Pushing(
+            what, commits = await _commits(repository, commit, base)
+        text = f"To {remote}: {blanked(address)}\nBranch {branch}, {what}:\n{commits}"
+        self.prepared = Push(
             path=path,
             remote=remote,
             branch=branch,
             address=address,
-            shown=blanked(address),
             commit=commit,
             base=base,
-            commits=commits,
-            count=count,
+            what=what,
+            text=text,
         )
         return self.prepared
 
     def _checked(self, address: str, top: str) -> str:
         """The address as git gets it. Raises: Denied: it is none that may be pushed to."""
         is_plain = address.isprintable() and len(address) <= 2_000 and "::" not in address
-        if is_plain and (_URL.fullmatch(address) or _SSH.fullmatch(address)):
+        if is_plain and _ADDRESS.fullmatch(address):
             return address
         path = unquote(address.removeprefix("file://")) if address.startswith("file://") else address
-        real = os.path.realpath(os.path.join(top, path))
-        if not is_plain or "://" in path or not real.isprintable() or not os.path.isdir(real):
+        real = os.path.realpath(os.path.join(top, path)) if is_plain and "\0" not in path else ""
+        if not os.path.isdir(real) or any(lies_in(folder, real) for folder in self.closed):
             raise Denied(
-                f"'{blanked(address)[:200]}' is no https, http or ssh address and no folder, so nothing is "
-                "pushed there. Tell the user."
-            )
-        if any(lies_in(folder, real) for folder in self.closed):
-            raise Denied(
-                f"The remote, {real}, lies where tools can write, so git would run hooks that they could "
-                "have made. Use git in bash for it."
+                f"'{blanked(address)[:200]}' is neither an https, http or ssh address nor a repository "
+                "outside the roots. In the roots, tools can write its hooks: use git in bash for that."
             )
         return real
 
-    async def push(self, plan: Pushing, report: Report) -> tuple[str, ...]:
-        """Push what `plan` says; returns notes.
+    async def push(self, plan: Push, report: Report) -> str:
+        """Push what `plan` says; returns what is left to do, if anything.
 
         Raises:
             Conflict: the remote's branch is not where it was last seen.
             Denied, Unavailable, TimedOut: the remote refuses it, cannot be reached, or is slow.
         """
-        await report(f"pushing to {plan.shown}")
+        await report(f"pushing to {plan.remote}")
         async with changing(self.access, plan.path, finished=False) as at:
-            place = at.repository.location.common_dir
             with TemporaryDirectory(prefix="mcp-toolserver-push-") as folder:
-                name = _make_repository(Path(folder), place, plan)
-                await self._run(_script(self.program, folder, name, plan, self.variables), plan)
+                await self._run(self._script(folder, at.repository.location.common_dir, plan), plan)
             tracked = f"refs/remotes/{plan.remote}/{plan.branch}"
             noted = await at.change("update-ref", revisions=[tracked, plan.commit])
-        return () if noted.status == 0 else (f"{tracked} could not be set here; git fetch in bash does it",)
+        return "" if noted.status == 0 else f"{tracked} could not be set here; git fetch in bash does it"
 
-    async def _run(self, script: str, plan: Pushing) -> None:
-        running = await start_interactive(self.broker, ("/bin/sh", "-c", script))
+    def _script(self, folder: str, common_dir: str, plan: Push) -> str:
+        git, target = shlex.quote(self.program), f"refs/heads/{plan.branch}"
+        lease = f"--force-with-lease={target}:{plan.base}"
+        form = "sha256" if len(plan.commit) == 64 else "sha1"
+        return "\n".join(
+            (
+                "set -e",
+                *(
+                    f"export {key}={shlex.quote(value)}"
+                    for key, value in {**_EXPORTS, **self.variables}.items()
+                ),
+                f"cd {shlex.quote(folder)}",
+                f"{git} init -q --bare --template= --object-format={form} .",
+                f"printf '%s\\n' {shlex.quote(f'{common_dir}/objects')} > objects/info/alternates",
+                f"cp {shlex.quote(f'{common_dir}/shallow')} . 2>/dev/null || :",
+                f"{git} {shlex.join((*_PUSH, lease, '--', plan.address, f'{plan.commit}:{target}'))}",
+            )
+        )
+
+    async def _run(self, script: str, plan: Push) -> None:
+        running, printed = await start_interactive(self.broker, ("/bin/sh", "-c", script)), b""
         try:
             running.stdin.close()
             with anyio.move_on_after(SECONDS):
-                printed, ended = await _printed(running), await running.wait()
-                if ended.status != 0:
-                    raise _failure(printed, running.stderr().decode("utf-8", "replace"), plan)
+                while data := await running.read():
+                    printed = (printed + data)[: 1 << 16]
+                if (await running.wait()).status != 0:
+                    raise _failure(printed.decode("utf-8", "replace"), running.stderr(), plan)
                 return
         finally:
             await running.end()
-        raise TimedOut(f"The push to {plan.shown} took longer than {SECONDS:g} s. It may be done in part.")
-
-
-async def _printed(running: InteractiveProcess) -> str:
-    printed = bytearray()
-    while data := await running.read():
-        printed += data[: _OUTPUT_BYTES - len(printed)]
-    return printed.decode("utf-8", "replace")
+        raise TimedOut(f"The push to {plan.remote} took longer than {SECONDS:g} s. It may have been done.")
 
 
 async def _answer(repository: Repository, subcommand: str, *words: str) -> str:
-    """What git prints; empty if it fails."""
+    """What git prints; empty if it fails. The last word is a revision."""
     answer = await repository.ask(subcommand, *words[:-1], revisions=[words[-1]])
     return answer.stdout.decode("utf-8", "replace").strip() if answer.status == 0 else ""
 
@@ -169,24 +186,20 @@ async def _answer(repository: Repository, subcommand: str, *words: str) -> str:
 def _remote(repository: Repository, remote: str, branch: str) -> tuple[str, str]:
     """The name and the one address of a configured remote."""
     settings = list(parse_config(repository.location.config))
-    own = [(key.removeprefix("remote."), value) for key, value in settings if key.startswith("remote.")]
-    addresses: dict[str, list[str]] = {}
-    # The second takes the place of the first.
-    for kind in (".url", ".pushurl"):
-        names = {key.removesuffix(kind) for key, _ in own if key.endswith(kind)}
-        addresses |= {name: [value for key, value in own if key == f"{name}{kind}"] for name in names}
     name = remote or dict(settings).get(f"branch.{branch}.remote", "origin")
-    every = addresses.get(name, [])
-    if not every or not re.fullmatch(r"\w[\w.-]*", name):
-        known = ", ".join(sorted(addresses)) or "none"
-        raise NotFound(f"There is no remote {name!r}. The remotes are: {known}. The user can add one.")
-    if len(every) > 1:
-        raise InvalidInput(f"The remote {name!r} has {len(every)} addresses. Use git in bash for it.")
-    return name, every[0]
+    pushed, fetched = (
+        [value for key, value in settings if key == f"remote.{name}.{one}"] for one in ("pushurl", "url")
+    )
+    addresses = pushed or fetched
+    if not addresses or not re.fullmatch(r"\w[\w.-]*", name):
+        raise NotFound(f"There is no remote {name!r}; repo_overview lists them. The user can add one.")
+    if len(addresses) > 1:
+        raise InvalidInput(f"The remote {name!r} has {len(addresses)} addresses. Use git in bash for it.")
+    return name, addresses[0]
 
 
-async def _commits(repository: Repository, commit: str, base: str) -> tuple[tuple[str, ...], int]:
-    """The newest commits after `base`, each with its title, and how many there are; all of them without.
+async def _commits(repository: Repository, commit: str, base: str) -> tuple[str, str]:
+    """How many commits are new after `base`, or in all without, and the newest with their titles.
 
     Raises:
         Conflict: there are none, or `base` is not among the ancestors of `commit`.
@@ -197,60 +210,28 @@ async def _commits(repository: Repository, commit: str, base: str) -> tuple[tupl
             "Fetch and merge first, with git in bash."
         )
     new = f"{base}..{commit}" if base else commit
-    count = await _answer(repository, "rev-list", "--count", new)
-    if count in ("", "0"):
+    count = int(await _answer(repository, "rev-list", "--count", new) or 0)
+    if not count:
         raise Conflict("There is nothing to push: the remote has all commits of the branch.")
-    listed = await _answer(repository, "log", f"--max-count={SHOWN}", "--format=%h %s", new)
-    return tuple(listed.split("\n")), int(count)
+    listed = await _answer(repository, "log", f"--max-count={_SHOWN}", "--format=%h %s", new)
+    more = f"\nand {count - _SHOWN} older ones" if count > _SHOWN else ""
+    start = f"after {base[:12]}" if base else "on a branch that is new there"
+    return f"{counted(count, 'commit')} up to {commit}, {start}", listed + more
 
 
-def _make_repository(folder: Path, common_dir: str, plan: Pushing) -> str:
-    """Make the repository that git pushes from; returns the name of its one remote, which no other
-    configuration has."""
-    if "\n" in common_dir:
-        raise Denied("The path of the repository has a line end. Use git in bash for it.")
-    for name in ("objects/info", "refs"):
-        (folder / name).mkdir(parents=True)
-    (folder / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
-    (folder / "objects/info/alternates").write_text(f"{common_dir}/objects\n", encoding="utf-8")
-    sha256 = "[extensions]\nobjectFormat = sha256\n" if len(plan.commit) == 64 else ""
-    name, address = f"push-{token_hex(8)}", plan.address.replace("\\", "\\\\").replace('"', '\\"')
-    core = f"[core]\nbare = true\nrepositoryformatversion = {int(bool(sha256))}\n"
-    config = f'{core}{sha256}[remote "{name}"]\nurl = "{address}"\n'
-    (folder / "config").write_text(config, encoding="utf-8")
-    shallow = Path(common_dir, "shallow")
-    if shallow.is_file() and not shallow.is_symlink():
-        with shallow.open("rb") as file:
-            (folder / "shallow").write_bytes(file.read(_MAX_SHALLOW))
-    return name
-
-
-def _script(git: str, folder: str, name: str, plan: Pushing, variables: Mapping[str, str]) -> str:
-    exports = (f"export {key}={shlex.quote(value)}" for key, value in {**_VARIABLES, **variables}.items())
-    settings = [word for one in _SETTINGS for word in ("-c", one)]
-    target = f"refs/heads/{plan.branch}"
-    options = ("--porcelain", "--no-verify", "--no-follow-tags", "--no-signed", "--no-recurse-submodules")
-    lease = f"--force-with-lease={target}:{plan.base}"
-    words = (git, f"--git-dir={folder}", *settings, "push", *options, lease, name, f"{plan.commit}:{target}")
-    return "\n".join((*exports, f"cd {shlex.quote(folder)}", f"exec {shlex.join(words)}"))
-
-
-def _failure(printed: str, complaints: str, plan: Pushing) -> ToolError:
+def _failure(printed: str, complaints: bytes, plan: Push) -> ToolError:
     """An error in our own words: git's message may contain text of another host."""
-    refused = _REFUSED.findall(printed)
-    if any(word in ("stale info", "fetch first", "non-fast-forward", "already exists") for word in refused):
+    refused = next(iter(_REFUSED.findall(printed)), "")
+    if refused in ("stale info", "fetch first", "non-fast-forward"):
         return Conflict(
             f"The branch {plan.branch} of {plan.remote} is not where it was last seen from here, so nothing "
             "was pushed. Fetch and merge first, with git in bash."
         )
     if refused:
-        why = re.sub(r"[^A-Za-z0-9 ,.-]", "", refused[0])[:100]
-        return Denied(f"{plan.shown} refused the push: {why}. Tell the user.")
-    if re.search(
-        r"could not read|Authentication failed|Permission denied|returned error: 40|Host key", complaints
-    ):
+        why = re.sub(r"[^A-Za-z0-9 ,.-]", "", refused)[:100]
+        return Denied(f"{plan.remote} refused the push: {why}. Tell the user.")
+    if _UNKNOWN_USER.search(complaints.decode("utf-8", "replace")):
         return Denied(
-            f"{plan.shown} does not accept the user's credentials, or does not know them. The user can push "
-            "once in a terminal to see why."
+            f"{plan.remote} does not accept the credentials of the user, who can push in a terminal."
         )
-    return Unavailable(f"git could not push to {plan.shown}. The user can push in a terminal to see why.")
+    return Unavailable(f"git could not push to {plan.remote}. The user can push in a terminal to see why.")

@@ -4,7 +4,6 @@ It never forces, deletes or pushes tags, and needs the remote's branch to be as 
 """
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.messages import counted
 
 _NAME = r"^(\w[\w./+-]*)?$"
 
@@ -14,32 +13,22 @@ class GitPush(t.Args):
         default="",
         max_length=200,
         pattern=_NAME,
-        description="Name of a remote; default: the branch's own, or origin",
+        description="A remote; default: the branch's own, or origin",
     )
     branch: str = t.Field(
         default="", max_length=200, pattern=_NAME, description="Branch to push; default: the current one"
     )
-    path: t.WorkspacePath = t.Field(
-        default=t.ROOT, description="A path in the repository; default: the first root"
-    )
+    path: t.WorkspacePath = t.Field(default=t.ROOT, description="In the repository; default: the first root")
 
 
 async def preview(args: GitPush, rt: t.Runtime) -> str:
-    found = await rt.pushes.prepare(args.path, args.remote, args.branch)
-    start = f"after {found.base[:12]}" if found.base else "and the branch is new there"
-    more = [f"and {found.count - len(found.commits)} older ones"] * (found.count > len(found.commits))
-    what = f"{counted(found.count, 'commit')} up to {found.commit}, {start}:"
-    return "\n".join(
-        (f"To {found.remote}: {found.shown}", f"Branch {found.branch}", what, *found.commits, *more)
-    )
+    return (await rt.pushes.prepare(args.path, args.remote, args.branch)).text
 
 
 async def run(args: GitPush, rt: t.Runtime) -> t.Output:
     found = rt.pushes.prepared or await rt.pushes.prepare(args.path, args.remote, args.branch)
-    notes = await rt.pushes.push(found, rt.report)
-    commits = f"{counted(found.count, 'commit')} up to {found.commit[:12]}"
-    done = f"Pushed {commits} to {found.remote}, branch {found.branch}."
-    return t.Output("\n".join((done, *(f"[{note}]" for note in notes))))
+    left = await rt.pushes.push(found, rt.report)
+    return t.Output(f"Pushed to {found.remote}, branch {found.branch}: {found.what}.{left and f' [{left}]'}")
 
 
 TOOL = t.ToolSpec(

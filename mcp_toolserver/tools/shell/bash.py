@@ -46,13 +46,20 @@ class Bash(t.Args):
         return self
 
 
-class UnsandboxedBash(Bash, t.UnsandboxedArgs):
+class UnsandboxedBash(Bash):
+    unsandboxed_reason: str = t.Field(
+        default="",
+        max_length=500,
+        description="Where the sandbox is in the way: why this one run needs to be outside; a human is asked",
+    )
+
+    def why_outside(self) -> str:
+        return self.unsandboxed_reason
+
     @t.model_validator(mode="after")
     def _is_shown_whole(self) -> Self:
         if self.unsandboxed_reason and self.open_stdin:
-            raise ValueError(
-                "what runs outside the sandbox takes no open_stdin: the user sees the whole script"
-            )
+            raise ValueError("outside the sandbox there is no open_stdin: the user sees the whole script")
         return self
 
 
