@@ -230,3 +230,28 @@ def test_the_mode_of_a_root_only_lowers_and_is_no_part_of_a_name(tmp_path: Path)
         ):
             with case(f"{mode} {given}"):
                 assert roots(mode, *given) == expected
+
+
+def test_setup_keeps_the_modes_of_roots_variables_give_them_and_tokens_have_none(tmp_path: Path) -> None:
+    home, program = tmp_path / "home", [sys.executable, "-m", "mcp_toolserver"]
+    for name in ("home", "a/in", "b"):
+        (tmp_path / name).mkdir(parents=True)
+    roots = [str(tmp_path / "a"), f"{tmp_path}/b=read-only", f"{tmp_path}/a/in=read-only"]
+    flags = [word for root in roots for word in ("--root", root)] + ["--permission-mode", "workspace-write"]
+
+    def printed(*words: str) -> str:
+        ended = subprocess.run(
+            [*program, *words, *flags],
+            env={**os.environ, "HOME": str(home)},
+            capture_output=True,
+            check=False,
+            text=True,
+            encoding="utf-8",
+        )
+        return ended.stdout + ended.stderr
+
+    entry = printed("setup", "claude-desktop", "--print")
+    assert all(f'"{root}"' in entry for root in roots)
+    assert "no mode of their own" in printed("token", "add", "x", "--tokens", str(tmp_path / "tokens"))
+    found = load(["--permission-mode", "workspace-write"], {"MCP_TOOLSERVER_ROOT": os.pathsep.join(roots)})
+    assert found.settings.read_only_roots == (f"{tmp_path}/b", f"{tmp_path}/a/in")
