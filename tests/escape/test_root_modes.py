@@ -170,6 +170,23 @@ async def test_landlock_alone_keeps_a_read_only_root_and_refuses_commands_for_a_
         (tmp_path / "root" / "f").unlink(missing_ok=True)
 
 
+@pytest.mark.anyio
+async def test_a_client_that_works_in_a_part_of_a_read_only_root_writes_nothing_there(tmp_path: Path) -> None:
+    kept, inner = tmp_path / "kept", tmp_path / "root" / "inner"
+    for folder in (kept / "sub", inner / "sub"):
+        folder.mkdir(parents=True)
+    modes = {"more_roots": (str(kept),), "read_only_roots": (str(kept), str(inner))}
+    with anyio.fail_after(60):
+        async with workshop(tmp_path, Permission.WORKSPACE_WRITE, **modes) as at:
+            for part in (kept / "sub", inner / "sub"):
+                person = Person(works_in=(str(part),), owner=str(part))
+                assert "Read-only" in (await at.call("bash", {"command": "echo x > f"}, person)).text
+                code = {"language": "python", "code": "open('f', 'w')"}
+                assert "Read-only" in (await at.call("REPL", code, person)).text
+                assert (await at.call("write_file", {"path": "f", "content": "x"}, person)).error == "denied"
+                assert list(part.iterdir()) == []
+
+
 LOCKED = """
 import sys
 from mcp_toolserver.app.confinement import lock_server

@@ -106,6 +106,24 @@ async def test_only_the_commits_that_were_shown_are_pushed_and_nothing_is_overwr
     assert head(lair, bare) == shown
 
 
+async def test_a_forged_history_is_neither_shown_nor_pushed(
+    server: Dispatcher, lair: Lair, tmp_path: Path
+) -> None:
+    before = head(lair, tmp_path / "bare")
+    lair.git("checkout", "-q", "--orphan", "other")
+    lair.commit()
+    lair.git("branch", "-qf", "main")
+    grafts = lair.repository / ".git/info/grafts"
+    grafts.parent.mkdir(exist_ok=True)
+    grafts.write_text(f"{head(lair, lair.repository)} {before}\n", encoding="utf-8")
+    refused = await push(server, branch="main")
+    assert refused.error == "conflict"
+    assert "grafts" in refused.text
+    grafts.unlink()
+    assert "overwritten" in (await push(server, branch="main")).text
+    assert head(lair, tmp_path / "bare") == before
+
+
 async def test_no_argument_or_address_reaches_elsewhere(
     server: Dispatcher, lair: Lair, tmp_path: Path
 ) -> None:

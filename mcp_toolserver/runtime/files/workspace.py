@@ -270,10 +270,9 @@ class Workspace:
 
     def lies_in_read_only(self, absolute: str) -> bool:
         """Whether the path lies in a root that is read-only, however the volume spells it."""
-        return any(
-            relative_to(one, absolute) or relative_to(folded(one), folded(absolute))
-            for one in self.read_only_folders
-        )
+        is_exact = all(root.comparison is EXACT for root in self.held)
+        spelt = str if is_exact else folded
+        return any(relative_to(spelt(one), spelt(absolute)) for one in self.read_only_folders)
 
     def canonical(self, path: str) -> CanonicalPath:
         """The one spelling of `path`, which need not exist: relative to the first root, or else absolute.

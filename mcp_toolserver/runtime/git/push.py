@@ -32,6 +32,8 @@ SECONDS = 300.0
 _SHOWN = 20
 """Commits that the question shows."""
 
+_FORGED = 71
+
 _ADDRESS = re.compile(r"(?:https?|ssh)://[^-\s]\S*|(?:\w[\w.-]*@)?\w[\w.-]*:(?!//|:)\S+")
 """The second form, `user@host:path`, is one of ssh."""
 _REFUSED = re.compile(r"^!\t.*\((.*)\)$", re.MULTILINE)
@@ -64,6 +66,7 @@ class Push:
     commit: str
     base: str
     """Where the remote's branch was last seen; empty for a new one."""
+    count: int
     what: str
     text: str
     """What it pushes and where, for the question."""
@@ -100,7 +103,7 @@ class GitPusher:
             address = self._checked(address, repository.location.top)
             tracked = f"refs/remotes/{remote}/{branch}"
             base = await _answer(repository, "rev-parse", "--verify", "--quiet", tracked)
-            what, commits = await _commits(repository, commit, base)
+            count, what, commits = await _commits(repository, commit, base)
         text = f"To {remote}: {blanked(address)}\nBranch {branch}, {what}:\n{commits}"
         self.prepared = Push(
             path=path,
@@ -109,6 +112,7 @@ class GitPusher:
             address=address,
             commit=commit,
             base=base,
+            count=count,
             what=what,
             text=text,
         )
@@ -146,6 +150,8 @@ class GitPusher:
     def _script(self, folder: str, common_dir: str, plan: Push) -> str:
         git, target = shlex.quote(self.program), f"refs/heads/{plan.branch}"
         lease = f"--force-with-lease={target}:{plan.base}"
+        history = f"{plan.base}...{plan.commit}" if plan.base else plan.commit
+        expected = f"0\t{plan.count}"
         form = "sha256" if len(plan.commit) == 64 else "sha1"
         return "\n".join(
             (
@@ -158,6 +164,8 @@ class GitPusher:
                 f"{git} init -q --bare --template= --object-format={form} .",
                 f"printf '%s\\n' {shlex.quote(f'{common_dir}/objects')} > objects/info/alternates",
                 f"cp {shlex.quote(f'{common_dir}/shallow')} . 2>/dev/null || :",
+                # Grafts and caches could have said otherwise there.
+                f'[ "$({git} rev-list --left-right --count {history})" = "{expected}" ] || exit {_FORGED}',
                 f"{git} {shlex.join((*_PUSH, lease, '--', plan.address, f'{plan.commit}:{target}'))}",
             )
         )
@@ -169,7 +177,12 @@ class GitPusher:
             with anyio.move_on_after(SECONDS):
                 while data := await running.read():
                     printed = (printed + data)[: 1 << 16]
-                if (await running.wait()).status != 0:
+                ended = await running.wait()
+                if ended.status == _FORGED:
+                    raise Conflict(
+                        "What the repository says of its history, such as grafts, is not what it holds."
+                    )
+                if ended.status != 0:
                     raise _failure(printed.decode("utf-8", "replace"), running.stderr(), plan)
                 return
         finally:
@@ -198,7 +211,7 @@ def _remote(repository: Repository, remote: str, branch: str) -> tuple[str, str]
     return name, addresses[0]
 
 
-async def _commits(repository: Repository, commit: str, base: str) -> tuple[str, str]:
+async def _commits(repository: Repository, commit: str, base: str) -> tuple[int, str, str]:
     """How many commits are new after `base`, or in all without, and the newest with their titles.
 
     Raises:
@@ -216,7 +229,7 @@ async def _commits(repository: Repository, commit: str, base: str) -> tuple[str,
     listed = await _answer(repository, "log", f"--max-count={_SHOWN}", "--format=%h %s", new)
     more = f"\nand {count - _SHOWN} older ones" if count > _SHOWN else ""
     start = f"after {base[:12]}" if base else "on a branch that is new there"
-    return f"{counted(count, 'commit')} up to {commit}, {start}", listed + more
+    return count, f"{counted(count, 'commit')} up to {commit}, {start}", listed + more
 
 
 def _failure(printed: str, complaints: bytes, plan: Push) -> ToolError:
