@@ -47,9 +47,10 @@ _EXPORTS: Mapping[str, str] = {
     "GIT_NO_LAZY_FETCH": "1",
     "LC_ALL": "C",
 }
+_PLAIN = ("-c", "core.commitGraph=false", "-c", "core.multiPackIndex=false", "-c", "pack.useBitmaps=false")
+"""The objects are read, not what the repository has written about them."""
 _PUSH = (
-    *("-c", "core.hooksPath=/dev/null", "-c", "core.commitGraph=false", "-c", "core.multiPackIndex=false"),
-    *("-c", "pack.useBitmaps=false", "-c", "push.pushOption=", "push", "--porcelain", "--no-verify"),
+    *("-c", "core.hooksPath=/dev/null", "-c", "push.pushOption=", "push", "--porcelain", "--no-verify"),
     *("--no-follow-tags", "--no-signed", "--no-recurse-submodules"),
 )
 
@@ -148,7 +149,7 @@ class GitPusher:
         return "" if noted.status == 0 else f"{tracked} could not be set here; git fetch in bash does it"
 
     def _script(self, folder: str, common_dir: str, plan: Push) -> str:
-        git, target = shlex.quote(self.program), f"refs/heads/{plan.branch}"
+        git, target = shlex.join((self.program, *_PLAIN)), f"refs/heads/{plan.branch}"
         lease = f"--force-with-lease={target}:{plan.base}"
         history = f"{plan.base}...{plan.commit}" if plan.base else plan.commit
         expected = f"0\t{plan.count}"
@@ -164,7 +165,7 @@ class GitPusher:
                 f"{git} init -q --bare --template= --object-format={form} .",
                 f"printf '%s\\n' {shlex.quote(f'{common_dir}/objects')} > objects/info/alternates",
                 f"cp {shlex.quote(f'{common_dir}/shallow')} . 2>/dev/null || :",
-                # Grafts and caches could have said otherwise there.
+                # Grafts could have said otherwise there.
                 f'[ "$({git} rev-list --left-right --count {history})" = "{expected}" ] || exit {_FORGED}',
                 f"{git} {shlex.join((*_PUSH, lease, '--', plan.address, f'{plan.commit}:{target}'))}",
             )
