@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import ACTIONS, PROGRAM, Invocation, parse
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.settings import (
@@ -49,7 +50,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     given = {option.attribute: _read(option, f"--{option.name}", raw) for option, raw in flags.items()}
     invocation.given = frozenset(option.name for option in flags)
     values = _expand_paths({**configured, **given}, environ)
-    invocation.settings = replace(Settings(), config=config, **values)
+    invocation.settings = with_root_modes(replace(Settings(), config=config, **values))
     if invocation.env:
         passed = (*invocation.settings.command_environment, *invocation.env)
         invocation.settings = replace(invocation.settings, command_environment=passed)
@@ -141,16 +142,52 @@ def embedded(content: Mapping[str, Raw]) -> Settings:
         SettingsError: something is unknown or wrong.
     """
     options = [option for option in OPTIONS if option.group.title != "Transport"]
-    settings = replace(Settings(), **_expand_paths(_from_content("Toolset", content, options), {}))
+    values = _expand_paths(_from_content("Toolset", content, options), {})
+    settings = with_root_modes(replace(Settings(), **values))
     check_outside_roots(settings, None)
     return settings
 
 
 def overridden(settings: Settings, place: str, content: Mapping[str, Raw]) -> Settings:
     """`settings` with those of `content`, which is as in a config file. Raises: SettingsError."""
-    settings = replace(settings, **_expand_paths(_from_content(place, content, OPTIONS), {}))
+    values = _expand_paths(_from_content(place, content, OPTIONS), {})
+    settings = replace(settings, **values)
+    if "root" in values:
+        settings = with_root_modes(settings)
     check_outside_roots(settings, settings.config)
     return settings
+
+
+def with_root_modes(settings: Settings) -> Settings:
+    """`settings` with the modes of `root` taken off it, and put into `read_only_roots`.
+
+    The text after the last `=` is a mode only if it is the name of one. A read-only root may lie in another,
+    of which it becomes a part; no other root may lie in it.
+
+    Raises:
+        SettingsError: the mode of a root cannot be kept, or contradicts that of another.
+    """
+    modes, own = {mode.flag: mode for mode in Permission}, settings.permission_mode
+    parts = [(text, *text.rpartition("=")) for text in settings.root]
+    given = [(folder, modes[last]) if last in modes else (text, own) for text, folder, _, last in parts]
+    real = {folder: os.path.realpath(folder) for folder, _ in given}
+    lower = {folder: real[folder] for folder, mode in given if mode < own}
+    for folder, mode in given:
+        inner = [one for one, its in given if its == own and mode < own and lies_in(real[folder], real[one])]
+        wrong = {
+            f"it is above --permission-mode {own.flag}": mode > own,
+            f"commands run without a sandbox in {own.flag}": mode < own
+            and own is Permission.DANGER_FULL_ACCESS,
+            "it is no folder": mode < own and not os.path.isdir(real[folder]),
+            f"--root {''.join(inner[:1])} lies in it": bool(inner),
+        }
+        if why := next((why for why, holds in wrong.items() if holds), None):
+            raise SettingsError(f"--root {folder}={mode.flag} cannot be kept: {why}")
+    kept = {
+        one for one in lower.values() if any(lies_in(other, one) and other != one for other in real.values())
+    }
+    roots = tuple(folder for folder, _ in given if real[folder] not in kept)
+    return replace(settings, root=roots, read_only_roots=tuple(dict.fromkeys(lower.values())))
 
 
 def _from_content(path: str, content: Mapping[str, Raw], keys: Sequence[Option]) -> dict[str, Value]:

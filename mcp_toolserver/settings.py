@@ -282,7 +282,12 @@ class Settings:
     permission_mode: Permission = TOOLS(
         _one_of("MODE", *Permission), Permission.READ_ONLY, "highest permission of any tool"
     )
-    root: Texts = TOOLS(_FOLDERS, (), "folder that the tools work in; repeatable; serve and call need one")
+    root: Texts = TOOLS(
+        _FOLDERS,
+        (),
+        "folder that the tools work in; DIR=read-only: nothing changes it in any mode; repeatable; serve and "
+        "call need one",
+    )
     skills: Texts = TOOLS(_FOLDERS, (), "folder with skills (NAME/SKILL.md) outside the roots; repeatable")
     transport: str = TRANSPORT(_one_of("TRANSPORT", "stdio", "http", "sse"), "stdio", "how clients connect")
     host: str = TRANSPORT(Option(_text, "ADDR"), "127.0.0.1", "address to listen on")
@@ -380,7 +385,7 @@ class Settings:
         _one_of("FORMAT", "text", "json"), "text", "form of the messages on standard error"
     )
     granted: Permission | None = TOOLS(
-        _one_of(None, *Permission),
+        _one_of("MODE", *Permission),
         None,
         "level up to which calls run without asking the user",
         "the permission mode",
@@ -512,6 +517,8 @@ class Settings:
     allow: Texts = TOOLS(_RULES, (), "calls that need no approval")
     config: str | None = None
     """The config file that was read."""
+    read_only_roots: Texts = ()
+    """The roots, and folders in them, that were given a mode below the server's: absolute, links resolved."""
 
 
 _DECLARED: Sequence[Option] = [

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.git.clone import GitCloner
     from mcp_toolserver.runtime.git.commit import GitWriter
     from mcp_toolserver.runtime.git.git import GitReader
+    from mcp_toolserver.runtime.git.push import GitPusher
     from mcp_toolserver.runtime.lsp.code_queries import CodeQueries
     from mcp_toolserver.runtime.plan.plan_modes import OwnerPlans
     from mcp_toolserver.runtime.processes.commands import CallCommands
@@ -84,6 +85,10 @@ class Args(BaseModel):
     """The arguments of a tool: frozen, strict about types, no unknown field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+    def why_outside(self) -> str:
+        """Why the command of the call is to run outside the sandbox; empty where it is not."""
+        return ""
 
 
 class Record(BaseModel):
@@ -197,6 +202,7 @@ class Runtime:
     git: ClassVar[Service[GitReader]] = Service(Capability.GIT)
     git_changes: ClassVar[Service[GitWriter]] = Service(Capability.GIT_WRITE)
     clones: ClassVar[Service[GitCloner]] = Service(Capability.CLONES)
+    pushes: ClassVar[Service[GitPusher]] = Service(Capability.PUSHES)
     processes: ClassVar[Service[CallCommands]] = Service(Capability.PROCESS)
     jobs: ClassVar[Service[CallJobs]] = Service(Capability.JOBS)
     sessions: ClassVar[Service[CallSessions]] = Service(Capability.SESSIONS)
@@ -287,6 +293,8 @@ class ToolSpec:
     """What a call requires at least; None for what the needs require on the host."""
     args: type[Args]
     run: Callable[[Any, Runtime], Awaitable[Output]] | Forward
+    preview: Callable[[Any, Runtime], Awaitable[str]] | None = None
+    """Finds out what a call would do, for the question to the user; the call then does just that."""
     kind: Kind = "other"
     """The Agent Client Protocol's kind of tool."""
     subjects: Callable[[Any], tuple[str, ...]] | None = None
@@ -313,6 +321,8 @@ class ToolSpec:
     profile: Profile = Profile.ALL
     deferred: bool = False
     """Whether `default` offers it without listing it: ToolSearch finds it, and calls by name run."""
+    unsandboxed_args: type[Args] | None = None
+    """In the place of `args` where a user can let a call out of the sandbox of commands."""
     host_note: Callable[[HostFacts], str] | None = None
     """Facts about the host → a paragraph for the end of the description, on what the tool can do there."""
     custom_schema: Schema | None = None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.agent_model import model_options
-from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds
+from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds, ssh_agent
 from mcp_toolserver.app.policy import build_policy, hide_from_commands, lenient_rules, project_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
@@ -126,6 +126,7 @@ class Shared:
             private=state,
             hides=policy.hides,
             protects=_protection(settings),
+            read_only_folders=settings.read_only_roots,
             recording=self.running,
         )
         self.lower_brokers: dict[Permission, Broker] = {}
@@ -222,9 +223,11 @@ class Application:
         self.status = EnforcementStatus(
             mode=settings.permission_mode,
             commands=Capability.PROCESS in self.dispatcher.host.permissions,
+            commands_in=self.facts.commands_in if self.facts.may_leave_sandbox else None,
             network=self.facts.is_networked,
             summary=summary(self.facts) + (excepted := _excepted(settings)),
             is_weakened=is_weakened(self.facts) or bool(excepted),
+            read_only=settings.read_only_roots,
         )
         started = [part for part in (self.commands, shared.sessions) if part is not None]
         own, stores = (self.plans, self.providers), (shared.outputs, shared.histories)
@@ -329,6 +332,7 @@ class Application:
             bounds=command_bounds(settings),
             container_image=settings.container_image,
             git_author=settings.git_author,
+            ssh_agent=ssh_agent(),
             web=shared.web,
             skill_folders=shared.skill_folders,
             restricts_skills=settings.restrict_skills,
@@ -549,7 +553,8 @@ def _available_in(facts: HostFacts, settings: Settings, mode: Permission) -> Ava
         return lower
     # A broker for this mode confines commands, and refuses them where it cannot.
     others = {need: why for need, why in lower.unavailable.items() if need is not Capability.PROCESS}
-    return replace(lower, permissions={**lower.permissions, Capability.PROCESS: mode}, unavailable=others)
+    level = Capability.PROCESS.required(facts.in_mode(mode))
+    return replace(lower, permissions={**lower.permissions, Capability.PROCESS: level}, unavailable=others)
 
 
 def _protection(settings: Settings) -> Callable[[str], str | None]:
@@ -633,8 +638,11 @@ def host_facts(
     """The facts that decide which capabilities a server with these settings has. `proof` is the result of the
     broker's self-test; None without a broker.
     """
+    full, granted = settings.permission_mode is Permission.DANGER_FULL_ACCESS, settings.granted
+    is_confined = full and settings.sandbox != "off" and granted is not Permission.DANGER_FULL_ACCESS
     facts = HostFacts(
         mode=settings.permission_mode,
+        commands_in=granted if is_confined else None,
         network=settings.network,
         git_writable=settings.git == "writable",
         containers=settings.containers,

@@ -5,7 +5,7 @@ Imported before the broker is forked, so it is light.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING
@@ -102,6 +102,7 @@ def sandbox(settings: Settings) -> SandboxSpec:
     return SandboxSpec(
         mode=settings.permission_mode.flag,
         roots=roots,
+        read_only=tuple(map(_as_stored, settings.read_only_roots)),
         home=_as_stored(os.path.realpath(os.path.expanduser("~"))),
         state=_as_stored(state_folder(settings.state_dir)),
         hidden=tuple(_as_stored(os.path.realpath(file)) for file in secrets if file),
@@ -194,6 +195,11 @@ def command_bounds(settings: Settings) -> CommandBounds:
     )
 
 
+def ssh_agent() -> Mapping[str, str]:
+    """The variables by which ssh finds the user's agent, which commands do not get."""
+    return {name: os.environ[name] for name in ("SSH_AUTH_SOCK",) if os.environ.get(name)}
+
+
 def back_up_histories(broker: Broker, settings: Settings, git: str | None, roots: Sequence[str]) -> None:
     """Have `broker` copy the git histories in `roots`, for its user, before commands that may write them."""
     may_write = settings.permission_mode is Permission.DANGER_FULL_ACCESS or (
@@ -262,7 +268,8 @@ def lock_server(settings: Settings) -> ServerLock:
         return 0
     roots = wanted_roots(settings)
     state = make_state_folder(state_folder(settings.state_dir))
-    writes = (state, *roots) if mode is Permission.WORKSPACE_WRITE else (state,)
+    written = (root for root in roots if root not in settings.read_only_roots)
+    writes = (state, *written) if mode is Permission.WORKSPACE_WRITE else (state,)
     network = settings.network != "none"
     files = map(os.path.realpath, (*settings.tool_files, *settings.skills))
     # A changed file of tokens is a new file in this folder.

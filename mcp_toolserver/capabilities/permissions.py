@@ -40,6 +40,8 @@ class HostFacts:
     """The facts about this host and its settings that decide which capabilities the server has."""
 
     mode: Permission = Permission.READ_ONLY
+    commands_in: Permission | None = None
+    """The mode below the server's in which commands run unless a user lets one out; None without one."""
     network: str = "fetch"
     git_writable: bool = False
     containers: str = ""
@@ -72,6 +74,11 @@ class HostFacts:
     def is_unconfined(self) -> bool:
         """Whether commands run without a sandbox because the mode allows everything."""
         return self.mode is Permission.DANGER_FULL_ACCESS
+
+    @property
+    def may_leave_sandbox(self) -> bool:
+        """Whether commands are confined and a call can ask a user to run one outside the sandbox."""
+        return self.is_unconfined and self.commands_in is not None
 
     @property
     def is_networked(self) -> bool:
@@ -210,6 +217,10 @@ def _mode(host: HostFacts) -> Permission:
     return host.mode
 
 
+def _command_mode(host: HostFacts) -> Permission:
+    return host.mode if host.commands_in is None else min(host.mode, host.commands_in)
+
+
 def _code_permission(host: HostFacts) -> Permission:
     return host.mode if Capability.PROCESS.unavailable(host) is None else Permission.READ_ONLY
 
@@ -239,12 +250,15 @@ class _Row:
 
 
 def _command(
-    label: str, *requires: _Condition, open_world: Callable[[HostFacts], bool] = lambda _: False
+    label: str,
+    *requires: _Condition,
+    required: Callable[[HostFacts], Permission] = _command_mode,
+    open_world: Callable[[HostFacts], bool] = lambda _: False,
 ) -> _Row:
     return _Row(
         label,
         permission=Permission.DANGER_FULL_ACCESS,
-        required=_mode,
+        required=required,
         requires=(_outside_containers, *requires, _runs_commands),
         layers=_command_layers,
         open_world=open_world,
@@ -307,9 +321,17 @@ class Capability(Enum):
         layers=_command_layers,
         open_world=_commands_reach_network,
     )
+    # It uses the user's credentials and changes what is elsewhere, so no sandbox lowers it.
+    PUSHES = _Row(
+        "pushes",
+        permission=Permission.DANGER_FULL_ACCESS,
+        requires=(_installed("git"), _starts_programs),
+        layers=lambda _: (),
+        open_world=_always,
+    )
     PROCESS = _command("process", open_world=_commands_reach_network)
     JOBS = _Row("jobs", layers=_command_layers)
-    SESSIONS = _command("sessions")
+    SESSIONS = _command("sessions", required=_mode)
     POWERSHELL = _command("powershell", _installed("powershell"))
     # No sandbox lowers it: whoever can ask a container engine for something can do everything.
     CONTAINERS = _Row(

@@ -101,6 +101,10 @@ def _terms(request: Invocation) -> dict[str, object]:
     if "root" in request.given:
         if others := [root for root in settings.root if not os.path.isdir(root)]:
             raise SettingsError(f"--root {others[0]}: not a folder")
+        if settings.read_only_roots:
+            raise SettingsError(
+                "--root: those of a token have no mode of their own; the server's keep theirs"
+            )
         terms["roots"] = [os.path.realpath(root) for root in settings.root]
     limits = {"calls-per-minute": settings.calls_per_minute, "max-calls": settings.max_calls}
     terms |= {name: limit for name, limit in limits.items() if name in request.given}

@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import filterfalse
 from typing import TYPE_CHECKING
 
@@ -169,6 +169,8 @@ class Dispatcher:
     def level(self, entry: Entry) -> Permission:
         """The permission that the tool needs on this host; of a forwarding tool, the highest of its
         targets."""
+        if entry.spec.args is entry.spec.unsandboxed_args:
+            return Permission.DANGER_FULL_ACCESS
         if not entry.spec.forwards:
             return entry.spec.level(self.host.permissions)
         foreign = min(self.registry.foreign.highest, self.policy.ceiling)
@@ -403,7 +405,8 @@ class Dispatcher:
         context, args = await self._located(entry, args, call, caller, options)
         request = Request(
             tool=spec.name,
-            level=spec.level(context.host.permissions),
+            level=_level(spec, context.host),
+            outside=args.why_outside(),
             subjects=subjects_of(spec, args, context.host),
             needs=spec.needs,
             script=spec.script(args),
@@ -413,12 +416,31 @@ class Dispatcher:
         in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
         if in_force and (narrowings := [one for one in in_force if one.applies(request)]):
             context = context.lowered(narrowings)
-            request = replace(request, level=spec.level(context.host.permissions))
-            call.permission, call.mode = request.level, context.policy.ceiling.flag
+            request = replace(request, level=_level(spec, context.host))
+            call.mode = context.policy.ceiling.flag
+        call.permission = request.level
         host, output_override = context.host, options.output_override
         if output_override is None or spec.name not in self.for_resources:
             self._check_offered(request, call)
-        await self._permit(request, context, call, caller)
+        created_under = Narrowing(
+            source="the permission mode under which it was created", ceiling=self.policy.ceiling
+        )
+        # What a preview found out is there for the run.
+        runtime = cache(
+            partial(
+                host.runtime,
+                needs=spec.needs,
+                scope=self._scope(request, context.policy, call, caller),
+                user=User(caller, self.shown),
+                calls=NestedCalls(
+                    dispatcher=self,
+                    caller=caller,
+                    rights=context.rights.narrowed(created_under, *in_force),
+                    parent_id=call.id,
+                ),
+            )
+        )
+        await self._permit(request, context, call, caller, partial(_preview, spec, args, host, runtime))
         if not spec.needs <= host.permissions.keys():
             raise _unavailable(spec, host)
         if spec.name in self.without_model and caller.sampling() is None:
@@ -427,25 +449,11 @@ class Dispatcher:
             raise Unavailable(NO_OWN_MODEL.format(spec.name))
         if call.is_trial:
             return Result(text="")
-        created_under = Narrowing(
-            source="the permission mode under which it was created", ceiling=self.policy.ceiling
-        )
-        runtime = host.runtime(
-            needs=spec.needs,
-            scope=self._scope(request, context.policy, call, caller),
-            user=User(caller, self.shown),
-            calls=NestedCalls(
-                dispatcher=self,
-                caller=caller,
-                rights=context.rights.narrowed(created_under, *in_force),
-                parent_id=call.id,
-            ),
-        )
         room = replace(call.room, bytes=min(call.room.bytes, spec.limits.output_bytes))
         if output_override is not None:
             spec = replace(spec, run=output_override.run)
             room = Room(bytes=output_override.output_bytes)
-        output = await self._run(spec, args, runtime, request=request, client=f"{self.user} {caller.name}")
+        output = await self._run(spec, args, runtime(), request=request, client=f"{self.user} {caller.name}")
         output = self._taken(output, caller.owner, ignored(spec, arguments))
         return self._enveloped(await fit(output, room, host.save))
 
@@ -512,7 +520,7 @@ class Dispatcher:
                 if policy.ceiling < self.policy.ceiling:
                     host = host.lowered(policy.ceiling, restrictions.source)
                 host = host.under(restrictions)
-            host = host.restricted_to(*lists)
+            host = host.restricted_to(*lists).let_out(args.why_outside())
             return _CallContext(policy=policy, host=host, rights=rights), respelt(entry, args, host)
 
         is_blocking = bool(lists or restrictions or entry.spec.path_fields or self.read_project)
@@ -599,9 +607,14 @@ class Dispatcher:
             )
 
     async def _permit(
-        self, request: Request, context: _CallContext, call: CallRecord, caller: Caller
+        self,
+        request: Request,
+        context: _CallContext,
+        call: CallRecord,
+        caller: Caller,
+        preview: Callable[[], Awaitable[str]],
     ) -> None:
-        """Apply the policy and the checks, and ask the user if needed.
+        """Apply the policy and the checks, and ask the user if needed; `preview` is for the question.
 
         Raises:
             Denied: by a rule, the ceiling, the check of dangerous commands or the user.
@@ -622,6 +635,7 @@ class Dispatcher:
             raise Denied(danger)
         call.verdict = "allowed"
         if verdict.action == "ask" and not call.is_trial:
+            request = replace(request, preview=await preview())
             await self._ask(request, verdict.reason, call, caller)
 
     async def _ask(self, request: Request, reason: str, call: CallRecord, caller: Caller) -> None:
@@ -645,9 +659,26 @@ def described(text: str, choices: Sequence[tuple[str, str]]) -> str:
     return text
 
 
+def _level(spec: ToolSpec, host: HostServices) -> Permission:
+    return Permission.DANGER_FULL_ACCESS if host.is_outside else spec.level(host.permissions)
+
+
+async def _preview(spec: ToolSpec, args: Args, host: HostServices, runtime: Callable[[], Runtime]) -> str:
+    """What the question shows in the place of what the call touches; empty for just that."""
+    if why := args.why_outside():
+        # What follows the heading is all script.
+        return (
+            f"Once, outside the sandbox. Why: {' '.join(why.split())}\nThe whole script:\n{spec.script(args)}"
+        )
+    if spec.preview is None or not spec.needs <= host.permissions.keys():
+        return ""
+    return await spec.preview(args, runtime())
+
+
 def _question(request: Request, reason: str) -> str:
     """The question to the user. It shows each subject whole, however long, with escapes."""
-    touched = "\n".join(ascii(subject[0])[1:-1] for subject in request.subjects)
+    shown = request.preview.split("\n") if request.preview else (one[0] for one in request.subjects)
+    touched = "\n".join(ascii(line)[1:-1] for line in shown)
     return f"Allow {request.tool} ({request.level.flag})?\n{touched}\n{reason}"
 
 

@@ -246,6 +246,8 @@ class Registry:
 
 def _described(entry: Entry, host: HostFacts) -> Entry:
     spec = entry.spec
+    if spec.unsandboxed_args is not None and host.may_leave_sandbox:
+        entry = replace(entry, spec=(spec := replace(spec, args=spec.unsandboxed_args)))
     if spec.host_note is None or not (note := spec.host_note(host)):
         return entry
     return replace(entry, spec=replace(spec, description=f"{spec.description}\n\n{note}"))

@@ -92,6 +92,11 @@ class Request:
     """The shell script that the call runs; empty for none."""
     argument: Callable[[str], tuple[str, ...]] = _no_argument
     """The texts of an argument, by its name."""
+    outside: str = ""
+    """Why the script is to run outside the sandbox of commands; empty where it is not. No rule allows it: a
+    human is asked each time."""
+    preview: str = ""
+    """What the call would do, as its tool found out for the question to the user."""
     through: str = ""
     """The tool through which this one is called, if any. A rule about it can deny or ask, never allow."""
 
@@ -482,8 +487,8 @@ class Policy:
         """The most specific rule for a subject, as the one that asks or as the one that allows."""
         asks = [rule for rule in self.ask.about(request, subject) if rule.applies(request, subject)]
         allows: list[Rule] = []
-        if asks or request.level > self.granted:
-            # Nothing else needs an allow rule.
+        if not request.outside and (asks or request.level > self.granted):
+            # Nothing else needs an allow rule, and none lets a script out of the sandbox.
             allows = [rule for rule in self.allow.about(request, subject) if rule.allows(request, subject)]
         ask = max(asks, key=_specificity, default=None)
         allow = max(allows, key=_specificity, default=None)

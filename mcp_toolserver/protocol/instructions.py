@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 _MODES = {
@@ -21,6 +22,9 @@ _NO_COMMANDS = "No command runs."
 _NO_NETWORK = (
     " They have no network but a loopback interface of their own: to install packages, ask the user, who can "
     "open it with --network."
+)
+_LEAVING = (
+    " For one run outside their sandbox, which the user has to approve, give bash an unsandboxed_reason."
 )
 _WAITING = (
     " A command that takes long goes on in the background: TaskOutput waits for it, TaskStop ends it. Start "
@@ -49,10 +53,14 @@ class EnforcementStatus:
     """Whether commands are offered."""
     network: bool
     """Whether commands have a network."""
+    commands_in: Permission | None = None
+    """The lower mode in which commands run unless the user lets one out; None without one."""
     summary: str
     """The enforcing layers, in one line."""
     is_weakened: bool = False
     """Whether one is missing that this server has elsewhere."""
+    read_only: Sequence[str] = ()
+    """Roots, and folders in them, that nothing may write in."""
 
 
 def instructions(
@@ -67,6 +75,8 @@ def instructions(
     mode = status.mode
     network = "" if status.network else _NO_NETWORK
     commands = f"{_COMMANDS[mode]}{network}{_WAITING}" if status.commands else _NO_COMMANDS
+    if status.commands and status.commands_in is not None:
+        commands = f"{_COMMANDS[status.commands_in]}{_LEAVING}{_WAITING}"
     weakened = f"Not all of that is enforced here: {status.summary}.\n" if status.is_weakened else ""
     origin = f"that of the token {user!r}" if user else "fixed when the server started"
     start = (
@@ -75,7 +85,10 @@ def instructions(
         f"{weakened}{_MANNERS}\n{_apart(roots, started_in)}"
         "Roots (relative paths start at the first):\n"
     )
-    return start + _named(roots, LONGEST - len(start))
+    kept = status.read_only
+    inner = [path for path in kept if path not in roots and any(lies_in(root, path) for root in roots)]
+    shown = [f"{path} (read-only)" if any(lies_in(one, path) for one in kept) else path for path in roots]
+    return start + _named([*shown, *(f"{path} (read-only)" for path in inner)], LONGEST - len(start))
 
 
 def _apart(roots: Sequence[str], started_in: str) -> str:

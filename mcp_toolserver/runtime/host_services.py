@@ -122,6 +122,8 @@ class HostServices:
     providers: Mapping[Capability, Provide] = field(default_factory=dict[Capability, Provide])
     """Those beyond `BUILT_IN`."""
     lookups: PathLookups = field(default_factory=PathLookups)
+    is_outside: bool = False
+    """Whether a user let the command of the call out of the sandbox of commands."""
     lowered_to: Permission | None = None
     """The mode to which what is in force lowers the calls; None if they have the mode of the server."""
 
@@ -174,6 +176,10 @@ class HostServices:
         host = replace(self, view=cache(view))
         _ = host.workspace
         return host
+
+    def let_out(self, why: str) -> HostServices:
+        """The same host, whose commands run outside the sandbox if there is a reason."""
+        return replace(self, is_outside=True) if why else self
 
     def under(self, restrictions: ClientRestrictions) -> HostServices:
         """The same host, restricted to what `restrictions` allows. Blocks.

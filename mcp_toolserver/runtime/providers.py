@@ -67,6 +67,8 @@ class ProviderContext:
     container_image: str
     git_author: str
     """The operator's `Name <email>` for commits; empty for that of the user's git configuration."""
+    ssh_agent: Mapping[str, str]
+    """The variables by which ssh finds the user's agent."""
     web: WebOptions
     skill_folders: tuple[Workspace, ...]
     restricts_skills: bool
@@ -156,8 +158,9 @@ def _process(context: ProviderContext) -> Provider:
     commands, lower_broker = context.commands, context.lower_broker
 
     def provide(request: ServiceRequest) -> CallCommands:
-        mode = request.host.lowered_to
-        broker = None if lower_broker is None or mode is None else lower_broker(mode)
+        usual = None if request.host.is_outside else context.facts.commands_in
+        modes = [mode for mode in (request.host.lowered_to, usual) if mode is not None]
+        broker = lower_broker(min(modes)) if lower_broker and modes else None
         return commands.for_call(request.workspace, request.scope, broker)
 
     return Provider(provide=provide)
@@ -255,6 +258,23 @@ def _clones(context: ProviderContext) -> Provider:
     return Provider(
         provide=lambda request: GitCloner(
             broker=context.broker, program=program, access=access(request), guard=guard
+        )
+    )
+
+
+def _pushes(context: ProviderContext) -> Provider:
+    from mcp_toolserver.runtime.git.changing import ChangeAccess
+    from mcp_toolserver.runtime.git.push import GitPusher
+
+    program, access = context.programs.git, _access(context)
+    assert program is not None
+    return Provider(
+        provide=lambda request: GitPusher(
+            access=ChangeAccess(repositories=access(request), scope=request.scope, author=""),
+            broker=context.broker,
+            program=program,
+            variables=context.ssh_agent,
+            closed=(*context.roots, context.workspace.private),
         )
     )
 
@@ -410,6 +430,7 @@ _PROVIDERS: Mapping[Capability, Callable[[ProviderContext], Provider]] = {
     Capability.GIT: _git,
     Capability.GIT_WRITE: _git_write,
     Capability.CLONES: _clones,
+    Capability.PUSHES: _pushes,
     Capability.WORKTREES: _worktrees,
     Capability.FETCH: _web,
     Capability.SEND: _web,

@@ -11,7 +11,11 @@ def summary(facts: HostFacts) -> str:
     paths = "openat2" if facts.openat2 else "a path walk"
     mode, server = facts.mode.flag, facts.server_lock or 0
     if facts.is_unconfined:
-        return f"{mode}: commands run unconfined; file tools are kept in the roots by {paths}"
+        lower = facts.commands_in
+        commands = (
+            "run unconfined" if lower is None else f"are kept to {lower.flag} but for what a user lets out"
+        )
+        return f"{mode}: commands {commands}; file tools are kept in the roots by {paths}"
     bubblewrap = "bubblewrap + seccomp" if facts.filters_syscalls else "bubblewrap without seccomp, degraded"
     commands = {
         "bubblewrap": bubblewrap,

@@ -531,3 +531,14 @@ def test_a_process_with_threads_is_not_confined(tmp_path: Path) -> None:
         threads.submit(int).result()
         with pytest.raises(LockError, match="threads run"):
             lock_server(wanted_in(tmp_path))
+
+
+def test_a_read_only_root_or_part_of_one_is_read_and_neither_written_nor_moved() -> None:
+    kept = ("/Users/u/work/sub/kept", "/Users/u/other")
+    found = seatbelt(replace(SPEC, read_only=kept))
+    for path in (*kept, f"{kept[0]}/f", f"{kept[1]}/f"):
+        assert found.reads(path)
+        assert not found.writes_at(path)
+        assert WRITING.writes_at(path)
+    assert found.writes_at("/Users/u/work/sub/f")
+    assert not found.allows("file-write-unlink", "/Users/u/work/sub")

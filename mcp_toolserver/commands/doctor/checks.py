@@ -37,6 +37,8 @@ def findings(facts: Facts) -> Iterator[Finding]:
     by = "the kernel (openat2)" if facts.openat2 else "a walk that follows no link by itself"
     yield Finding("permission mode", "holds", facts.mode)
     yield Finding("paths stay in the roots", "holds", f"by {by}; roots: {roots}")
+    if kept := facts.settings.read_only_roots:
+        yield Finding("read-only roots", "holds", f"no tool or command writes in {', '.join(kept)}")
     yield _server(facts)
     yield _commands(facts)
     if facts.mode == WORKSPACE_WRITE:

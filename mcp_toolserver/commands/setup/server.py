@@ -73,7 +73,10 @@ def flags_of(plan: Plan, request: Invocation, program: str, roots: tuple[str, ..
     mode = mode_of(request)
     check_places(plan, roots, None if mode is Permission.READ_ONLY else program)
     flags = ["--permission-mode", mode.flag]
-    flags += [word for root in roots for word in ("--root", root)]
+    kept = request.settings.read_only_roots
+    inner = [path for path in kept if path not in map(os.path.realpath, roots)]
+    for root in (*roots, *inner):
+        flags += ["--root", f"{root}=read-only" if os.path.realpath(root) in kept else root]
     if request.config is not None:
         flags += ["--config", os.path.abspath(request.settings.config or "")]
     for option in OPTIONS:

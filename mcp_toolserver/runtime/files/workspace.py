@@ -63,6 +63,11 @@ _MAX_DEPTH = 255
 _FOLDERS = 64
 """Folders of clients that are held open; clients rarely change their folders."""
 
+_READ_ONLY = (
+    "lies in a root that the operator gave as read-only, so nothing changes it. Write elsewhere, or tell the "
+    "user."
+)
+
 _NO_FOLDER = (
     "no folder that the client works in lies inside the roots of this server. Ask the user to open a "
     "folder inside them, or to start the server with another --root, or with --client-roots ignore."
@@ -129,6 +134,8 @@ class Workspace:
     """Gets the spellings of a path; says whether a rule of the operator hides it."""
     protects: Callable[[str], str | None] = lambda _: None
     """Gets an absolute path that is to be written; says why it must not be, or None."""
+    read_only_folders: tuple[str, ...] = ()
+    """Roots, and folders in them, that nothing may write in: absolute, links resolved."""
     resolver: Walk = field(default_factory=best_resolver)
     held: tuple[Root, ...] = ()
     why_none: str = _NO_FOLDER
@@ -255,7 +262,17 @@ class Workspace:
 
     def is_protected(self, absolute: str) -> bool:
         """Whether no tool may write a file with this path."""
-        return self.protects(absolute) is not None
+        return self.objection(absolute) is not None
+
+    def objection(self, absolute: str) -> str | None:
+        """Why no tool may write a file with this path, as the end of a sentence that begins with it."""
+        return _READ_ONLY if self.lies_in_read_only(absolute) else self.protects(absolute)
+
+    def lies_in_read_only(self, absolute: str) -> bool:
+        """Whether the path lies in a root that is read-only, however the volume spells it."""
+        is_exact = all(root.comparison is EXACT for root in self.held)
+        spelt = str if is_exact else folded
+        return any(relative_to(spelt(one), spelt(absolute)) for one in self.read_only_folders)
 
     def canonical(self, path: str) -> CanonicalPath:
         """The one spelling of `path`, which need not exist: relative to the first root, or else absolute.
@@ -383,7 +400,7 @@ class Workspace:
         _refuse_hidden(located)
         if located.relative == ".":
             raise InvalidInput(f"'{path}' is a folder, not a file. Name a file in it.")
-        if why := self.protects(located.spellings[-1]):
+        if why := self.objection(located.spellings[-1]):
             raise Denied(f"'{path}' {why}")
         name = located.relative.rpartition("/")[2]
         is_temporary = located.root not in self.held

@@ -116,7 +116,9 @@ def _check_finished(repository: Repository) -> None:
 
 def _check_own_folder(repository: Repository) -> None:
     """Raises: Denied: git would write elsewhere than in a real `.git` folder."""
-    place = repository.location
+    place, workspace = repository.location, repository.access.workspace
+    if workspace.lies_in_read_only(place.common_dir):
+        raise Denied(f"'{repository.top}' {workspace.objection(place.common_dir)}")
     link = next((one for one in (f"{place.top}/{GIT_FOLDER}", place.common_dir) if os.path.islink(one)), None)
     if link or os.path.basename(place.common_dir) != GIT_FOLDER:
         raise Denied(

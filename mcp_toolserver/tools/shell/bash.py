@@ -46,6 +46,23 @@ class Bash(t.Args):
         return self
 
 
+class UnsandboxedBash(Bash):
+    unsandboxed_reason: str = t.Field(
+        default="",
+        max_length=500,
+        description="Where the sandbox is in the way: why this one run needs to be outside; a human is asked",
+    )
+
+    def why_outside(self) -> str:
+        return self.unsandboxed_reason
+
+    @t.model_validator(mode="after")
+    def _is_shown_whole(self) -> Self:
+        if self.unsandboxed_reason and self.open_stdin:
+            raise ValueError("outside the sandbox there is no open_stdin: the user sees the whole script")
+        return self
+
+
 def run(args: Bash, rt: t.Runtime) -> Awaitable[t.Output]:
     return ran(args, rt, args.command)
 
@@ -81,6 +98,11 @@ def _milliseconds(seconds: Any) -> Any:
 
 def sandbox_facts(host: t.HostFacts) -> str:
     """Return the facts as one paragraph that starts with "Sandbox:"; only what applies to the host."""
+    if host.may_leave_sandbox and host.commands_in is not None:
+        return (
+            f"Sandbox: {_writes(replace(host, mode=host.commands_in))} With unsandboxed_reason a script runs "
+            "once with all rights of the user, if a human approves it."
+        )
     if host.is_unconfined:
         return "Sandbox: none. Commands have all rights of the user who started the server."
     return f"Sandbox: {_writes(host)} {_temporary(host)} {_network(host)}"
@@ -130,6 +152,7 @@ TOOL = t.ToolSpec(
     name="bash",
     title="Run bash script",
     args=Bash,
+    unsandboxed_args=UnsandboxedBash,
     run=run,
     needs=frozenset({t.Capability.PROCESS}),
     kind="execute",

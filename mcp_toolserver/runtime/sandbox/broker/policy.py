@@ -88,8 +88,9 @@ class SandboxPlan:
         """Those of `shown_roots` that the program may write in; the folder of a repository may be one."""
         if self.sandbox.mode == READ_ONLY:
             return ()
-        writable = (root for root in self.shown_roots if self.sandbox.git_writable or not _is_git(root))
-        return tuple(writable)
+        sandbox = self.sandbox
+        writable = (root for root in self.shown_roots if sandbox.git_writable or not _is_git(root))
+        return tuple(root for root in writable if not sandbox.is_read_only(root))
 
 
 def plan_for(broker_policy: BrokerPolicy, proof: Proof, request: Request) -> SandboxPlan | str:
@@ -112,6 +113,8 @@ def _command(sandbox: SandboxSpec, proof: Proof, request: Script) -> SandboxPlan
         return f"commands run only in a sandbox in {sandbox.mode}, and none was proven at start"
     if roots is not None and not _are_within(sandbox.roots, roots):
         return "a command may work only in the roots that this server was started with, or in folders of them"
+    if proof.commands == "landlock" and not request.read_only and _read_only_parts(sandbox):
+        return f"Landlock alone cannot keep {_read_only_parts(sandbox)[0]}, which lies in a root, read-only"
     if request.read_only and sandbox.mode == UNCONFINED:
         return f"no command is kept from writing in {UNCONFINED}, where commands run without a sandbox"
     sandbox = replace(sandbox, git_writable=sandbox.git_writable and not request.keeps_git)
@@ -125,6 +128,11 @@ def _command(sandbox: SandboxSpec, proof: Proof, request: Script) -> SandboxPlan
         user=request.user,
         prepared=request.prepared and f"{sandbox.state}/{PREPARED_FOLDER}/{request.prepared}",
     )
+
+
+def _read_only_parts(sandbox: SandboxSpec) -> tuple[str, ...]:
+    """Folders in roots that are read-only although the roots are not."""
+    return tuple(path for path in sandbox.read_only if path not in sandbox.roots)
 
 
 def _is_git(root: str) -> bool:
@@ -161,6 +169,11 @@ def _refused_writes(sandbox: SandboxSpec, proof: Proof, helper: Helper, writes: 
     if proof.commands == "none":
         mode = sandbox.mode
         return f"programs write in the roots only in the sandbox of commands in {mode}, and there is none"
+    kept = (
+        place for place in writes for one in sandbox.read_only if lies_in(one, place) or lies_in(place, one)
+    )
+    if any(kept):
+        return "nothing writes in a root that was given as read-only"
     if not all(os.path.basename(place) == helper.writes and _are_within(roots, (place,)) for place in writes):
         return f"it may write only in folders of the roots that are called {helper.writes or 'nothing'}"
     return ""

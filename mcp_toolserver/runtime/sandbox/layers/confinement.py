@@ -110,7 +110,7 @@ class LaunchPlan:
         elif plan.layer == "landlock":
             process_locks.lock_command(
                 sandbox.mode,
-                roots=plan.shown_roots,
+                roots=[root for root in plan.shown_roots if not sandbox.is_read_only(root)],
                 writes=(self.scratch, *plan.writes),
                 hidden=(sandbox.state, *sandbox.hidden, *self.hidden),
                 network=sandbox.network,

@@ -35,7 +35,7 @@ TEMPORARY_FOLDERS = ("/private/tmp", "/private/var/tmp", "/private/var/folders")
 
 _USES = "file-read* file-write* network-outbound network-bind"
 
-_SEEN = ("shown", "written")
+_SEEN = ("shown", "written", "read-only")
 """The views that show something; the others hide."""
 
 
@@ -243,6 +243,8 @@ def _views(plan: SandboxPlan, temporary: str, hidden: Sequence[str]) -> Mapping[
     views |= dict.fromkeys((*credentials(sandbox.home), *sandbox.roots), "hidden")
     views |= dict.fromkeys(plan.shown_roots, "shown")
     views |= dict.fromkeys(plan.written_roots, "written")
+    parts = (path for path in sandbox.read_only if any(lies_in(root, path) for root in plan.written_roots))
+    views |= dict.fromkeys(parts, "read-only")
     views |= dict.fromkeys((sandbox.state, *sandbox.hidden, *hidden), "hidden")
     return views | dict.fromkeys((*plan.writes, temporary), "written")
 
@@ -255,7 +257,9 @@ def _views_as_rules(paths: Profile, views: Mapping[str, str]) -> Iterator[str]:
         if why not in _SEEN:
             yield rule_of(f"deny {_USES}", filters)
         else:
-            yield rule_of("allow file-read*" if why == "shown" else f"allow {_USES}", filters)
+            yield rule_of(f"allow {_USES}" if why == "written" else "allow file-read*", filters)
+        if why == "read-only":
+            yield rule_of("deny file-write* network-outbound network-bind", filters)
 
 
 def _program_places(plan: SandboxPlan, argv: Sequence[str]) -> tuple[str, ...]:

@@ -40,6 +40,8 @@ class SandboxSpec:
     home: str
     state: str
     """The server's private folder: no command sees it."""
+    read_only: tuple[str, ...] = ()
+    """Roots, and folders in them, that nothing may write in, whatever the mode. Links resolved."""
     hidden: tuple[str, ...] = ()
     """Files and folders that no command sees, because they hold the operator's secrets."""
     network: bool = False
@@ -58,6 +60,10 @@ class SandboxSpec:
     """How much the quarantine takes; more stays next to where it was, under another name."""
     programs: tuple[str, ...] = ()
     """Where bubblewrap may be, absolute; the first that is proven is used."""
+
+    def is_read_only(self, path: str) -> bool:
+        """Whether `path`, absolute and without links, lies in what nothing may write in."""
+        return any(lies_in(folder, path) for folder in self.read_only)
 
 
 @dataclass(frozen=True, kw_only=True)

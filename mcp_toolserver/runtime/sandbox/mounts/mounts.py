@@ -96,9 +96,10 @@ def mounts(before: Snapshot, visibility: Visibility = EVERYTHING) -> Mounts:
             raise Unprotectable(
                 f"{root} cannot be a root of confined commands. Name another folder with --root."
             )
-    kind: Mount = "writable" if before.sandbox.mode == WRITING else "read-only"
+    writes = before.sandbox.mode == WRITING
+    written = tuple(root for root in roots if writes and not before.sandbox.is_read_only(root))
     _empty(made, before.roots, roots)
-    made |= dict.fromkeys(roots, kind)
+    made |= {root: "writable" if root in written else "read-only" for root in roots}
     _hide(made, visibility.hidden)
     _cover(made, before)
     _show_certificates(made, before, visibility.hidden)
@@ -106,11 +107,11 @@ def mounts(before: Snapshot, visibility: Visibility = EVERYTHING) -> Mounts:
         made[visibility.prepared] = "read-only"
     if visibility.hides_sockets:
         # What a command asks a service of the machine for may be a change.
-        _hide_sockets(made, roots if kind == "writable" else (), visibility.working)
+        _hide_sockets(made, written, visibility.working)
     if visibility.interpreter and _containing(made, visibility.interpreter) in (*_BARE, "writable"):
         made.setdefault(visibility.interpreter, "read-only")
-    if kind == "writable":
-        _pin(made, roots)
+    _keep_read_only(made, before, written)
+    _pin(made, written)
     if visibility.shares_temporary and made.get(TEMPORARY) == "scratch" and may_share(before.roots, made):
         made[TEMPORARY] = "session"
     return made
@@ -219,6 +220,15 @@ def _cover(made: dict[str, Mount], before: Snapshot) -> None:
     resolver = os.path.realpath(RESOLVER)
     if before.sandbox.network and _containing(made, resolver) in _BARE and os.path.isfile(resolver):
         made[resolver] = "read-only"
+
+
+def _keep_read_only(made: dict[str, Mount], before: Snapshot, written: tuple[str, ...]) -> None:
+    """Make what nothing may write in read-only, with all that is mounted in it."""
+    sandbox = before.sandbox
+    for path in sandbox.read_only:
+        if any(lies_in(root, path) for root in written):
+            made.setdefault(path, "read-only")
+    made |= {path: "read-only" for path in made if made[path] == "writable" and sandbox.is_read_only(path)}
 
 
 def _show_certificates(made: dict[str, Mount], before: Snapshot, hidden: Iterable[str]) -> None:
