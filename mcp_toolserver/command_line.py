@@ -20,6 +20,7 @@ Action = Literal[
     "call",
     "doctor",
     "log",
+    "approvals",
     "token",
     "cron",
     "history",
@@ -36,6 +37,7 @@ ACTIONS: Mapping[Action, str] = {
     "call": "run one tool and print its result",
     "doctor": "test what is enforced on this machine, and say what is missing",
     "log": "print the audit log, or verify that nobody changed it",
+    "approvals": "show the calls that wait for your approval, and answer them",
     "token": "add, rotate, list or revoke the users in a file of tokens",
     "cron": "run the schedules of a workspace without a client, or list them",
     "history": "list the backups of git histories, or restore one",
@@ -99,7 +101,13 @@ class Invocation(argparse.Namespace):
     server: str = ""
     """Its name for `wrap` and `upstream`; empty if it was not given."""
     what: str = ""
-    """What `token`, `cron`, `history` or `upstream` does."""
+    """What `token`, `cron`, `history`, `upstream` or `approvals` does."""
+    approval: str = ""
+    """The id of a request or an answer of `approvals`."""
+    for_session: bool = False
+    pattern: str = ""
+    """The rule that `approvals approve` remembers, until `until`."""
+    until: str = "8h"
     token_name: str = ""
     expires: str = ""
     backup: str = ""
@@ -129,6 +137,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "call": ("permission-mode", "root", "config"),
     "doctor": ("permission-mode", "root", "config"),
     "log": ("state-dir",),
+    "approvals": ("state-dir", "config"),
     "token": ("tokens", "permission-mode", "root", "calls-per-minute", "max-calls", "config"),
     "cron": ("permission-mode", "root", "tokens", "state-dir", "config"),
     "history": ("root", "state-dir"),
@@ -297,6 +306,7 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
         "what", choices=("list", "diff", "approve"), help="what to do with the definitions that wait"
     )
     upstream.add_argument("server", metavar="NAME", nargs="?", help="the server, by its name in `wrap`")
+    _add_approvals_arguments(parsers["approvals"])
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
     parsers["history"].add_argument("what", choices=("list", "restore"), help="what to do with the backups")
     parsers["history"].add_argument("backup", metavar="ID", nargs="?", help="the backup to restore")
@@ -318,6 +328,20 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     for printing in (parsers["call"], doctor, parsers["log"], parsers["cron"]):
         printing.add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
+
+
+def _add_approvals_arguments(parser: argparse.ArgumentParser) -> None:
+    choices = ("list", "approve", "deny", "revoke", "watch")
+    parser.add_argument("what", choices=choices, nargs="?", default="list", help="what to do [default: list]")
+    parser.add_argument("approval", metavar="ID", nargs="?", help="a request or an answer; `list` shows them")
+    lasting = parser.add_mutually_exclusive_group()
+    lasting.add_argument(
+        "--session", dest="for_session", action="store_true", help="approve this call for the whole session"
+    )
+    lasting.add_argument(
+        "--pattern", metavar="RULE", help="also approve calls that an allow rule would cover"
+    )
+    parser.add_argument("--until", metavar="WHEN", help="the end of --pattern, as for `token` [default: 8h]")
 
 
 def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:

@@ -268,11 +268,13 @@ def _run_without_broker(invocation: Invocation, found: HostExecutables) -> int:
             if invocation.what == "list":
                 return list_backups(state, settings.root)
             return restore(state, invocation.backup, found.git)
-        case "upstream":
+        case "upstream" | "approvals":
+            from mcp_toolserver.commands.approvals import approvals
             from mcp_toolserver.commands.upstream import upstream
             from mcp_toolserver.stores.state_dir import state_folder
 
-            return upstream(state_folder(settings.state_dir), invocation)
+            run = {"upstream": upstream, "approvals": approvals}[invocation.action]
+            return run(state_folder(settings.state_dir), invocation)
         case "token":
             from mcp_toolserver.commands.token import token
 

@@ -1,9 +1,9 @@
 """Builds the policy from the settings."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from mcp_toolserver.app.confinement import wanted_roots
 from mcp_toolserver.capabilities.permissions import Permission
@@ -13,6 +13,8 @@ from mcp_toolserver.policy.rules import FOREIGN, Policy, Rule, RuleContext, pars
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.approvals import Approvals
+from mcp_toolserver.stores.database import Database
 from mcp_toolserver.text.search.glob import starts
 
 
@@ -22,7 +24,8 @@ def rule_context(registry: Registry) -> RuleContext:
     spoken = {name for name, entry in entries if entry.spec.kind == "fetch" and not entry.spec.url_fields}
     sites = {name for name, entry in entries if entry.spec.url_fields and not entry.spec.path_fields}
     return RuleContext(
-        canonical=lambda name: registry.find(name).spec.name,
+        # The operator's rules are for `wrap` too, which has tools of other servers.
+        canonical=lambda name: name if name.startswith(FOREIGN) else registry.find(name).spec.name,
         commands=frozenset(name for name, entry in entries if entry.spec.kind == "execute"),
         texts=frozenset(spoken),
         sites=frozenset(sites),
@@ -43,14 +46,19 @@ def lenient_rules(registry: Registry) -> Callable[[Sequence[str]], tuple[Rule, .
     return parsed
 
 
+def approvals_of(settings: Settings, database: Database, roots: Sequence[str], user: str = "") -> Approvals:
+    """The approvals of a server on these roots, for the clients that have the token `user`."""
+    return Approvals(
+        database=database,
+        workspace=os.pathsep.join(sorted(roots)),
+        user=user,
+        seconds=settings.ask_seconds,
+        flags=f" --state-dir {shlex.quote(settings.state_dir)}" if settings.state_dir else "",
+    )
+
+
 def build_policy(settings: Settings, registry: Registry) -> Policy:
-    known = rule_context(registry)
-
-    def canonical(name: str) -> str:
-        # The operator's rules are for `wrap` too, which has tools of other servers.
-        return name if name.startswith(FOREIGN) else known.canonical(name)
-
-    context = replace(known, canonical=canonical)
+    context = rule_context(registry)
     ceiling = settings.permission_mode
     return Policy(
         ceiling=ceiling,

@@ -101,6 +101,7 @@ TOOL = t.ToolSpec(
     args=WriteFile,
     run=run,
     kind="edit",
+    preview=lambda args, old: old * (args.append or args.content is None) + (args.content or "").encode(),
     destructive=True,
     idempotent=True,
     aliases=(t.Alias("Write"), t.Alias("write")),
