@@ -21,6 +21,7 @@ Action = Literal[
     "policy",
     "doctor",
     "log",
+    "approvals",
     "token",
     "cron",
     "history",
@@ -38,6 +39,7 @@ ACTIONS: Mapping[Action, str] = {
     "policy": "explain the decision on a call, or test decisions against a file of cases",
     "doctor": "test what is enforced on this machine, and say what is missing",
     "log": "print the audit log, or verify that nobody changed it",
+    "approvals": "show the calls that wait for your approval, and answer them",
     "token": "add, rotate, list or revoke the users in a file of tokens",
     "cron": "run the schedules of a workspace without a client, or list them",
     "history": "list the backups of git histories, or restore one",
@@ -101,7 +103,13 @@ class Invocation(argparse.Namespace):
     server: str = ""
     """Its name for `wrap` and `upstream`; empty if it was not given."""
     what: str = ""
-    """What `policy`, `token`, `cron`, `history` or `upstream` does."""
+    """What `policy`, `token`, `cron`, `history`, `upstream` or `approvals` does."""
+    approval: str = ""
+    """The id of a request or an answer of `approvals`."""
+    for_session: bool = False
+    pattern: str = ""
+    """The rule that `approvals approve` remembers, until `until`."""
+    until: str = "8h"
     token_name: str = ""
     expires: str = ""
     backup: str = ""
@@ -132,6 +140,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "policy": ("permission-mode", "root", "config"),
     "doctor": ("permission-mode", "root", "config"),
     "log": ("state-dir",),
+    "approvals": ("state-dir", "config"),
     "token": ("tokens", "permission-mode", "root", "calls-per-minute", "max-calls", "config"),
     "cron": ("permission-mode", "root", "tokens", "state-dir", "config"),
     "history": ("root", "state-dir"),
@@ -311,6 +320,7 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
         help="what to do with the definitions that wait; or fetch the package of a COMMAND such as npx",
     )
     upstream.add_argument("server", metavar="NAME", nargs="?", help="the server, by its name in `wrap`")
+    _add_approvals_arguments(parsers["approvals"])
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
     parsers["history"].add_argument("what", choices=("list", "restore"), help="what to do with the backups")
     parsers["history"].add_argument("backup", metavar="ID", nargs="?", help="the backup to restore")
@@ -332,6 +342,20 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     for printing in (parsers["call"], doctor, parsers["log"], parsers["cron"]):
         printing.add_argument("--json", action="store_true", help="print everything as JSON")
     return parser
+
+
+def _add_approvals_arguments(parser: argparse.ArgumentParser) -> None:
+    choices = ("list", "approve", "deny", "revoke", "watch")
+    parser.add_argument("what", choices=choices, nargs="?", default="list", help="what to do [default: list]")
+    parser.add_argument("approval", metavar="ID", nargs="?", help="a request or an answer; `list` shows them")
+    lasting = parser.add_mutually_exclusive_group()
+    lasting.add_argument(
+        "--session", dest="for_session", action="store_true", help="approve this call for the whole session"
+    )
+    lasting.add_argument(
+        "--pattern", metavar="RULE", help="also approve calls that an allow rule would cover"
+    )
+    parser.add_argument("--until", metavar="WHEN", help="the end of --pattern, as for `token` [default: 8h]")
 
 
 def _add_setup_arguments(parser: argparse.ArgumentParser) -> argparse.Action:

@@ -297,8 +297,8 @@ def _run_without_broker(invocation: Invocation, found: HostExecutables) -> int:
             if invocation.what == "list":
                 return list_backups(state, settings.root)
             return restore(state, invocation.backup, found.git)
-        case "upstream":
-            return _upstream(invocation, found)
+        case "upstream" | "approvals":
+            return _of_state(invocation, found)
         case "token":
             from mcp_toolserver.commands.token import token
 
@@ -313,15 +313,18 @@ def _run_without_broker(invocation: Invocation, found: HostExecutables) -> int:
             return setup(invocation, os.environ)
 
 
-def _upstream(invocation: Invocation, found: HostExecutables) -> int:
+def _of_state(invocation: Invocation, found: HostExecutables) -> int:
+    """Run `upstream` or `approvals`."""
     if invocation.what == "prepare":
         from mcp_toolserver.commands.prepare import prepare
 
         return prepare(invocation, found, os.environ)
+    from mcp_toolserver.commands.approvals import approvals
     from mcp_toolserver.commands.upstream import upstream
     from mcp_toolserver.stores.state_dir import state_folder
 
-    return upstream(state_folder(invocation.settings.state_dir), invocation)
+    run = upstream if invocation.action == "upstream" else approvals
+    return run(state_folder(invocation.settings.state_dir), invocation)
 
 
 def _broker(settings: Settings, found: HostExecutables) -> Broker | None:

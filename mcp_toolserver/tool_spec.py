@@ -302,6 +302,9 @@ class ToolSpec:
     script: Callable[[Any], str] = lambda _: ""
     """Arguments → the shell script that the call runs, empty for none. Rules match its parts as subjects, and
     the check of dangerous commands reads it."""
+    content_after: Callable[[Any, bytes], bytes] | None = None
+    """Arguments and the content of the file that they name → its content after the call, for the question
+    whether it may run."""
     output: type[Record] | None = None
     destructive: bool = False
     """Whether it may overwrite or delete something."""

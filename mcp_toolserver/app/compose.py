@@ -19,7 +19,13 @@ from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds, ssh_agent
-from mcp_toolserver.app.policy import build_policy, hide_from_commands, lenient_rules, project_rules
+from mcp_toolserver.app.policy import (
+    approvals_of,
+    build_policy,
+    hide_from_commands,
+    lenient_rules,
+    project_rules,
+)
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
@@ -55,6 +61,7 @@ from mcp_toolserver.runtime.web.options import (
 from mcp_toolserver.runtime.web.options import providers as search_providers
 from mcp_toolserver.runtime.windows_paths import WindowsPaths
 from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.approvals import APPROVALS
 from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.disk import (
@@ -145,6 +152,7 @@ class Shared:
         self.sessions = Sessions(broker, self.workspace.roots) if broker and shares else None
         """None if commands share nothing."""
         self.database = Database(state, self.workspace.roots)
+        self.approvals = Database(state, (), name=APPROVALS)
         self.skill_folders = _skill_folders(settings, self.workspace)
         self.model = (options := model_options(settings)) and ProviderModel(options)
         self.model_names = options.names if options else ()
@@ -256,6 +264,7 @@ class Application:
         finally:
             self.shared.outputs.close()
             self.shared.database.close()
+            self.shared.approvals.close()
             if self.shared.running is not None:
                 self.shared.running.close()
             self.record()
@@ -388,6 +397,7 @@ class Application:
             project=shared.project.applied,
             read_project=shared.project.refresh,
             narrowings=shared.narrowings,
+            approve=approvals_of(settings, shared.approvals, self.roots, self.user).approve,
             rules=lenient_rules(registry),
             on_behalf_of=self.changes.on_behalf_of,
             slots=shared.slots,

@@ -1,9 +1,9 @@
 """Builds the policy from the settings."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from mcp_toolserver.app.confinement import wanted_roots
 from mcp_toolserver.app.project_rules import ProjectRules
@@ -14,6 +14,8 @@ from mcp_toolserver.policy.rules import FOREIGN, Policy, Rule, RuleContext, Rule
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.settings import RuleText, Settings
+from mcp_toolserver.stores.approvals import Approvals
+from mcp_toolserver.stores.database import Database
 from mcp_toolserver.text.search.glob import starts
 
 
@@ -23,7 +25,8 @@ def rule_context(registry: Registry) -> RuleContext:
     spoken = {name for name, entry in entries if entry.spec.kind == "fetch" and not entry.spec.url_fields}
     sites = {name for name, entry in entries if entry.spec.url_fields and not entry.spec.path_fields}
     return RuleContext(
-        canonical=lambda name: registry.find(name).spec.name,
+        # The operator's rules are for `wrap` too, which has tools of other servers.
+        canonical=lambda name: name if name.startswith(FOREIGN) else registry.find(name).spec.name,
         commands=frozenset(name for name, entry in entries if entry.spec.kind == "execute"),
         texts=frozenset(spoken),
         sites=frozenset(sites),
@@ -46,20 +49,9 @@ def lenient_rules(registry: Registry) -> Callable[[Sequence[str]], tuple[Rule, .
     return parsed
 
 
-def operator_context(registry: Registry) -> RuleContext:
-    """What rules of an operator or a project may name: they are for `wrap` too, which has tools of other
-    servers."""
-    known = rule_context(registry)
-
-    def canonical(name: str) -> str:
-        return name if name.startswith(FOREIGN) else known.canonical(name)
-
-    return replace(known, canonical=canonical)
-
-
 def build_policy(settings: Settings, registry: Registry) -> Policy:
     """The policy of the operator. Raises: SettingsError: a rule is wrong."""
-    context, ceiling = operator_context(registry), settings.permission_mode
+    context, ceiling = rule_context(registry), settings.permission_mode
 
     def rules(texts: Sequence[str]) -> Rules:
         return Rules(parse(one, context, one.source if isinstance(one, RuleText) else "") for one in texts)
@@ -73,9 +65,20 @@ def build_policy(settings: Settings, registry: Registry) -> Policy:
     )
 
 
+def approvals_of(settings: Settings, database: Database, roots: Sequence[str], user: str = "") -> Approvals:
+    """The approvals of a server on these roots, for the clients that have the token `user`."""
+    return Approvals(
+        database=database,
+        workspace=os.pathsep.join(sorted(roots)),
+        user=user,
+        seconds=settings.ask_seconds,
+        flags=f" --state-dir {shlex.quote(settings.state_dir)}" if settings.state_dir else "",
+    )
+
+
 def project_rules(settings: Settings, policy: Policy, registry: Registry) -> ProjectRules:
     """The rules of the projects in the roots, in addition to those of `policy`."""
-    return ProjectRules(policy, wanted_roots(settings), operator_context(registry))
+    return ProjectRules(policy, wanted_roots(settings), rule_context(registry))
 
 
 def hide_from_commands(

@@ -3,14 +3,20 @@
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
 import anyio
 
 from mcp_toolserver.app.confinement import back_up_histories, wanted_roots
-from mcp_toolserver.app.policy import build_policy, hide_from_commands, project_rules
+from mcp_toolserver.app.policy import (
+    approvals_of,
+    build_policy,
+    hide_from_commands,
+    lenient_rules,
+    project_rules,
+)
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError, Unavailable
@@ -20,7 +26,7 @@ from mcp_toolserver.gateway.prepared import PreparedPackage
 from mcp_toolserver.gateway.pump import Pump, PumpLimits
 from mcp_toolserver.gateway.server_process import ErrorRelay, Notes, server_name, start_server
 from mcp_toolserver.pipeline.registry import Registry
-from mcp_toolserver.policy.rules import Policy
+from mcp_toolserver.policy.rules import Policy, Rule
 from mcp_toolserver.protocol.stdio.lines import Lines, standard_lines
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
@@ -29,7 +35,9 @@ from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY
 from mcp_toolserver.runtime.sandbox.protected.names import PROJECT_RULES
 from mcp_toolserver.settings import Settings
+from mcp_toolserver.stores.approvals import APPROVALS
 from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
+from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.disk import MIB
 from mcp_toolserver.stores.pins import NAME, Pins
 from mcp_toolserver.stores.saved_outputs import OutputLimits, OutputStore
@@ -77,6 +85,8 @@ class Wrapped:
         is_networked = not is_confined or settings.network in ("hosts", "commands")
         folder = self._chosen_folder()
         places = (*self._roots, *settings.root, os.getcwd(), os.path.expanduser("~"))
+        policy, rules = policy_of(settings, broker, found)
+        self._approvals = Database(state, (), name=APPROVALS)
         self._gate = Gate(
             definitions=Definitions(
                 server=name,
@@ -84,7 +94,9 @@ class Wrapped:
                 normal=normaliser(command, places, datetime.now(UTC)),
             ),
             reach=Reach(settings.permission_mode, is_networked),
-            policy=policy_of(settings, broker, found),
+            policy=policy,
+            rules=rules,
+            approve=approvals_of(settings, self._approvals, self._roots).approve,
             roots=self._roots,
             folder=folder,
             recorder=self._audit,
@@ -128,6 +140,7 @@ class Wrapped:
     def close(self) -> None:
         """Remove saved outputs and close the audit log."""
         self._outputs.close()
+        self._approvals.close()
         self._audit.close()
 
     async def start(self) -> InteractiveProcess:
@@ -166,8 +179,14 @@ class Wrapped:
         return "/" if lies_in(TEMPORARY, here) else here
 
 
-def policy_of(settings: Settings, broker: Broker, found: HostExecutables) -> Policy:
-    """The policy of the settings; `broker` hides what its rules hide. Raises: SettingsError: one is wrong."""
+def policy_of(
+    settings: Settings, broker: Broker, found: HostExecutables
+) -> tuple[Policy, Callable[[Sequence[str]], Sequence[Rule]]]:
+    """The policy of the settings, whose rules `broker` hides files by, and a parser of rules.
+
+    Raises:
+        SettingsError: a rule is wrong.
+    """
     known = Registry(())
     files = (os.path.join(root, PROJECT_RULES) for root in settings.root)
     if settings.deny or settings.ask or settings.allow or any(map(os.path.lexists, files)):
@@ -178,4 +197,4 @@ def policy_of(settings: Settings, broker: Broker, found: HostExecutables) -> Pol
     own = build_policy(settings, known)
     policy = project_rules(settings, own, known).applied(own)
     hide_from_commands(settings, policy, broker, found.git)
-    return policy
+    return policy, lenient_rules(known)

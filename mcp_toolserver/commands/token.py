@@ -113,7 +113,7 @@ def _terms(request: Invocation) -> dict[str, object]:
     return terms
 
 
-def expiry(text: str, now: datetime) -> datetime:
+def expiry(text: str, now: datetime, flag: str = "--expires") -> datetime:
     """The time that `text` means: `90d`, `12h` or `2w` from now, or a date and time with a zone.
 
     Raises:
@@ -127,11 +127,11 @@ def expiry(text: str, now: datetime) -> datetime:
         end = None
     if end is None or end.tzinfo is None:
         raise SettingsError(
-            f"--expires {text}: give 12h, 90d or 4w, or a date and time with a zone, such as "
+            f"{flag} {text}: give 12h, 90d or 4w, or a date and time with a zone, such as "
             "2027-01-31T12:00:00Z"
         )
     if end <= now:
-        raise SettingsError(f"--expires {text}: that time is over")
+        raise SettingsError(f"{flag} {text}: that time is over")
     return end
 
 

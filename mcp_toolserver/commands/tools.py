@@ -4,6 +4,7 @@ through the dispatcher that clients use."""
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import anyio
 from pydantic import JsonValue
@@ -16,6 +17,7 @@ from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.custom_tools import registry
 from mcp_toolserver.errors import UnknownTool
+from mcp_toolserver.pipeline.approvals import ask_client
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.nested_calls import ServerCaller
@@ -133,7 +135,9 @@ async def _call(app: Application, invocation: Invocation) -> int:
         arguments = parsed(invocation.arguments)
         # The caller is a command line: nobody is asked, and progress goes to standard error.
         caller = ServerCaller(name="mcp-toolserver call", owner=LOCAL, progress=_report)
-        result = await app.dispatcher.call(invocation.tool, arguments, caller)
+        # A request would end with this process, before anybody could answer it.
+        dispatcher = replace(app.dispatcher, approve=ask_client)
+        result = await dispatcher.call(invocation.tool, arguments, caller)
     except ValueError as error:
         return _wrong(str(error))
     except UnknownTool:

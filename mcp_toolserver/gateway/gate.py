@@ -15,20 +15,19 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.call_scope import ROOM, Room, SavedOutput
+from mcp_toolserver.capabilities.call_scope import LOCAL, ROOM, Room, SavedOutput
 from mcp_toolserver.capabilities.permissions import Capability
+from mcp_toolserver.errors import ToolError
 from mcp_toolserver.gateway.definitions import Definitions, Reach, presented
 from mcp_toolserver.pipeline import call_record
+from mcp_toolserver.pipeline.approvals import Approve, Ask, Inquiry
 from mcp_toolserver.pipeline.call_record import CallRecord, Recorder
-from mcp_toolserver.policy.rules import FOREIGN, Policy, Request, Subject, Verdict
+from mcp_toolserver.policy.rules import FOREIGN, Policy, Request, Rule, Subject, Verdict
 from mcp_toolserver.text.json_values import texts_in
 from mcp_toolserver.text.lines.encoding import head_bytes
-from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
+from mcp_toolserver.text.lines.escape_invisible import visible_values
 
 Object = dict[str, JsonValue]
-
-Ask = Callable[[str], Awaitable[bool]]
-"""Asks the user to approve a call; false where nobody can be asked."""
 
 _ABOUT = 8
 
@@ -42,6 +41,10 @@ class Gate:
     definitions: Definitions
     reach: Reach
     policy: Policy
+    rules: Callable[[Sequence[str]], Sequence[Rule]]
+    """Parses rules; omits those that cannot be parsed."""
+    approve: Approve
+    """Gets an answer where the policy asks."""
     roots: Sequence[str]
     folder: str
     """Where the server was started: relative paths begin there."""
@@ -147,20 +150,32 @@ class Gate:
         call.verdict = "allowed"
         if verdict.action == "ask":
             call.verdict = "asked"
-            shown = visible(json.dumps(sent, ensure_ascii=False))[:1_000]
-            approved = await ask(f"{self.server}: run {tool} with {shown}? {verdict.reason}")
-            call.verdict = "asked-yes" if approved else "asked-no"
-            if not approved:
-                raise Refused(f"{verdict.reason} It was not approved.")
+            inquiry = Inquiry(
+                call=call,
+                request=self._request(tool, sent),
+                arguments=sent,
+                owner=LOCAL,
+                roots=(self.folder, *self.roots),
+                policy=self.policy,
+                reason=verdict.reason,
+                rules=self.rules,
+            )
+            try:
+                if why := await self.approve(inquiry, ask):
+                    raise Refused(why)
+            except ToolError as error:
+                raise Refused(str(error)) from None
 
     def _decide(self, tool: str, sent: Object) -> Verdict:
-        request = Request(
+        return self.policy.decide(self._request(tool, sent))
+
+    def _request(self, tool: str, sent: Object) -> Request:
+        return Request(
             tool=self._rule_name(tool),
             level=self.reach.mode,
             subjects=tuple(self._subjects(sent)),
             through=f"{FOREIGN}{_word(self.server)}",
         )
-        return self.policy.decide(request)
 
     def _rule_name(self, tool: str) -> str:
         return f"{FOREIGN}{_word(self.server)}__{_word(tool)}"

@@ -208,13 +208,13 @@ class Pump:
         if message.id is not None and self._pending.get(message.id) is not pending:
             await self._gate.finish(pending.call, "cancelled", "")
 
-    async def _ask(self, question: str) -> bool:
+    async def _ask(self, question: str) -> bool | None:
         if not self._can_ask:
-            return False
+            return None
         schema: Object = {"type": "object", "properties": {}}
         asked: Object = {"message": question, "requestedSchema": schema}
         answer = await self._request(self._tell, "elicitation/create", asked, self._limits.ask)
-        return answer.get("action") == "accept"
+        return answer["action"] == "accept" if "action" in answer else None
 
     async def _drain(self) -> None:
         """After the end of input: let requests be answered, and the server exit."""

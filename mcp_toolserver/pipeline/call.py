@@ -49,8 +49,8 @@ class Caller(Protocol):
         """See `Tell`."""
         ...
 
-    async def ask(self, question: str) -> bool:
-        """Ask the user yes or no; no if nobody can answer.
+    async def ask(self, question: str) -> bool | None:
+        """Ask the user yes or no; None if nobody can be asked, or answered in time.
 
         Raises:
             InputRequired: the answer comes with a later call.

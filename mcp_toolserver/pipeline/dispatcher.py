@@ -25,6 +25,7 @@ from pydantic import JsonValue
 from mcp_toolserver.capabilities.call_scope import LOCAL, SECONDS_TO_ANSWER, Room, Scope, ToolCard
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import (
+    Conflict,
     Denied,
     InvalidInput,
     NotFound,
@@ -34,6 +35,7 @@ from mcp_toolserver.errors import (
     Unavailable,
     UnknownTool,
 )
+from mcp_toolserver.pipeline.approvals import Approve, Inquiry, ask_client, change_of
 from mcp_toolserver.pipeline.call import (
     DEFAULT_OPTIONS,
     Caller,
@@ -101,6 +103,9 @@ class _CallContext:
     policy: Policy
     host: HostServices
     rights: Rights
+    spec: ToolSpec
+    args: Args
+    """With canonical paths."""
 
     def lowered(self, narrowings: Sequence[Narrowing]) -> _CallContext:
         """The same with fewer rights."""
@@ -152,6 +157,8 @@ class Dispatcher:
     """Reads them where they changed; it blocks."""
     narrowings: Narrowings = field(default_factory=Narrowings)
     """What takes rights from the calls of each owner."""
+    approve: Approve = ask_client
+    """Gets an answer where the policy asks."""
     rules: Callable[[Sequence[str]], tuple[Rule, ...]] = lambda _: ()
     """Parses rules; omits those that cannot be parsed."""
     on_behalf_of: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
@@ -402,7 +409,8 @@ class Dispatcher:
         call.tool, call.needs, call.permission = spec.name, spec.needs, spec.level(self.host.permissions)
         args = checked(entry, arguments)
         call.verdict, call.about = "undecided", about(spec, args)
-        context, args = await self._located(entry, args, call, caller, options)
+        context = await self._located(entry, args, call, caller, options)
+        args = context.args
         request = Request(
             tool=spec.name,
             level=_level(spec, context.host),
@@ -499,7 +507,7 @@ class Dispatcher:
 
     async def _located(
         self, entry: Entry, args: Args, call: CallRecord, caller: Caller, options: CallOptions
-    ) -> tuple[_CallContext, Args]:
+    ) -> _CallContext:
         """The policy and the host, restricted by the client, and the arguments with canonical paths.
 
         Raises:
@@ -511,7 +519,7 @@ class Dispatcher:
         if restrictions is not None:
             call.mode = self.policy.under(restrictions).ceiling.flag
 
-        def located() -> tuple[_CallContext, Args]:
+        def located() -> _CallContext:
             policy = self._policy(restrictions)
             own = self.host.restricted_to(*lists)
             rights = Rights(folders=own.workspace.roots, confined_to=restrictions, depth=options.depth)
@@ -521,7 +529,8 @@ class Dispatcher:
                     host = host.lowered(policy.ceiling, restrictions.source)
                 host = host.under(restrictions)
             host = host.restricted_to(*lists).let_out(args.why_outside())
-            return _CallContext(policy=policy, host=host, rights=rights), respelt(entry, args, host)
+            found = respelt(entry, args, host)
+            return _CallContext(policy=policy, host=host, rights=rights, spec=entry.spec, args=found)
 
         is_blocking = bool(lists or restrictions or entry.spec.path_fields or self.read_project)
         if not is_blocking:
@@ -635,18 +644,28 @@ class Dispatcher:
             raise Denied(danger)
         call.verdict = "allowed"
         if verdict.action == "ask" and not call.is_trial:
-            request = replace(request, preview=await preview())
-            await self._ask(request, verdict.reason, call, caller)
+            await self._ask(replace(request, preview=await preview()), context, call, caller)
 
-    async def _ask(self, request: Request, reason: str, call: CallRecord, caller: Caller) -> None:
+    async def _ask(self, request: Request, context: _CallContext, call: CallRecord, caller: Caller) -> None:
         call.verdict = "asked"
-        is_granted = await caller.ask(self.shown(_question(request, reason)))
-        call.verdict = "asked-yes" if is_granted else "asked-no"
-        if not is_granted:
-            raise Denied(
-                f"{request.tool} needs a human's approval and did not get it. {reason} "
-                "Go on without it, or tell the user what you wanted to do."
-            )
+        spec, args, host = context.spec, context.args, context.host
+        diff, content = await change_of(spec, args, host)
+        inquiry = Inquiry(
+            call=call,
+            request=request,
+            arguments=args.model_dump(mode="json", by_alias=True, exclude_unset=True),
+            owner=caller.owner,
+            roots=host.workspace.roots,
+            policy=self.policy,
+            reason=context.policy.decide(request).reason,
+            rules=self.rules,
+            diff=diff,
+            content=content,
+        )
+        if why := await self.approve(inquiry, caller.ask):
+            raise Denied(why)
+        if (await change_of(spec, args, host))[1] != content:
+            raise Conflict("The file changed after the question. Nothing was done; read it and call again.")
 
 
 def described(text: str, choices: Sequence[tuple[str, str]]) -> str:
@@ -673,13 +692,6 @@ async def _preview(spec: ToolSpec, args: Args, host: HostServices, runtime: Call
     if spec.preview is None or not spec.needs <= host.permissions.keys():
         return ""
     return await spec.preview(args, runtime())
-
-
-def _question(request: Request, reason: str) -> str:
-    """The question to the user. It shows each subject whole, however long, with escapes."""
-    shown = request.preview.split("\n") if request.preview else (one[0] for one in request.subjects)
-    touched = "\n".join(ascii(line)[1:-1] for line in shown)
-    return f"Allow {request.tool} ({request.level.flag})?\n{touched}\n{reason}"
 
 
 def _unavailable(spec: ToolSpec, host: HostServices) -> Unavailable:

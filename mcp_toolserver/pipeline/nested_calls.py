@@ -54,9 +54,8 @@ class ServerCaller:
         """Nobody listens."""
         return False
 
-    async def ask(self, question: str) -> bool:
-        """No."""
-        return False
+    async def ask(self, question: str) -> None:
+        """Nobody can be asked."""
 
     async def report(self, message: str) -> None:
         """See `Caller.report`."""

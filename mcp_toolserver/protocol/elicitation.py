@@ -117,12 +117,16 @@ class Asker:
     pending: mcp.InputRequiredResult | None = None
     """The reply to send when a question raised `InputRequired`."""
 
-    async def ask(self, question: str) -> bool:
-        """Ask whether the call may run; no if nobody can answer. Raises: InputRequired: see `answer`."""
+    async def ask(self, question: str) -> bool | None:
+        """Ask whether the call may run; None if nobody can be asked, or answered in time.
+
+        Raises:
+            InputRequired: see `answer`.
+        """
         try:
             answer = await self.answer(APPROVAL, _request(question, _FORM))
         except (NobodyToAsk, TimedOut):
-            return False
+            return None
         return answer is not None and answer.action == "accept" and answer.content == {"decision": "allow"}
 
     async def elicit(self, questions: Sequence[Question]) -> Answers:

@@ -47,11 +47,12 @@ class _Damaged(Exception):
 
 
 class Database:
-    """The database of the workspace with these roots."""
+    """The database of the workspace with these roots, or one with a `name` for all workspaces."""
 
-    def __init__(self, state: str, roots: Sequence[str]) -> None:
+    def __init__(self, state: str, roots: Sequence[str], *, name: str = "") -> None:
         self._state = state
-        name = hashlib.sha256("\0".join(sorted(roots)).encode(errors="surrogateescape")).hexdigest()[:32]
+        digest = hashlib.sha256("\0".join(sorted(roots)).encode(errors="surrogateescape"))
+        name = name or digest.hexdigest()[:32]
         self.path = f"{state}/{FOLDER}/{name}.sqlite3"
         self.server = ServerLiveness(f"{self.path}.server-")
         """This server, in all tables with work that ends with its server."""

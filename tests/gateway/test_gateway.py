@@ -183,13 +183,14 @@ async def test_rules_hide_refuse_and_ask(at: Place) -> None:
             refused = await client.ask("tools/call", wrong)
             assert (refused["isError"], refused["resultType"]) == (True, "complete")
         # This client cannot ask its user.
-        assert "was not approved" in await client.call("ask_me")
+        assert "approvals approve" in await client.call("ask_me")
     async with at.talking("ruled", behaviour, **rules) as client:
         await client.open(elicitation={})
-        for action, said in (("accept", '{"a": 1}'), ("decline", "was not approved")):
+        for action, said in (("accept", '{"a": 1}'), ("decline", "did not get it")):
             call = client.request("tools/call", {"name": "ask_me", "arguments": {"a": 1}})
             question = await client.question()
-            assert 'run ask_me with {"a": 1}?' in question["params"]["message"]
+            assert "Allow mcp__ruled__ask_me (" in question["params"]["message"]
+            assert "\na: 1\n" in question["params"]["message"]
             client.send(id=question["id"], result={"action": action})
             assert said in (await client.answer(call))["result"]["content"][0]["text"]
     async with opened(at, "ruled", behaviour, deny=("mcp__ruled",)) as client:

@@ -159,7 +159,8 @@ async def test_a_question_goes_to_the_person_and_no_means_no(tmp_path: Path) -> 
     refused = await call(target, {"word": "a\x1b[2K\u202e"}, no)
     assert (refused.error, ran) == ("denied", [])
     assert "approval" in refused.text
-    assert no.asked[0] == "Allow probe (read-only)?\na\\x1b[2K\\u202e\nThe rule probe wants it approved."
+    shown = ("Allow probe (read-only)?", r"a\x1b[2K\u202e", r'word: "a\u001b[2K\u{202e}"')
+    assert no.asked == ["\n".join((*shown, "The rule probe wants it approved."))]
     assert (await call(target, {"word": "b"}, yes)).text == "done"
     assert ran == ["b"]
 

@@ -38,7 +38,8 @@ NO_PROVIDERS: Mapping[Capability, Provide] = {}
 class Person:
     """A caller who gives prepared answers and remembers the questions."""
 
-    says: bool = False
+    says: bool | None = False
+    """None where the client cannot ask."""
     works_in: Sequence[str] | None = None
     asked: list[str] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
@@ -51,7 +52,7 @@ class Person:
     confines_itself_to: ClientRestrictions | None = None
     model: Model | None = None
 
-    async def ask(self, question: str) -> bool:
+    async def ask(self, question: str) -> bool | None:
         self.asked.append(question)
         return self.says
 

@@ -50,22 +50,29 @@ class EditFile(t.Args):
         return self
 
 
-async def run(args: EditFile, rt: t.Runtime) -> t.Output:
+def _edit(args: EditFile, raw: bytes) -> "tuple[str, Edited, bytes]":
+    """The text before, what became of it, and the content after."""
     from mcp_toolserver.text.edit.edit import Edit, apply
-    from mcp_toolserver.text.edit.unified_diff import unified
     from mcp_toolserver.text.lines.encoding import encoded, encoding_of
 
     edits = [
         Edit(item.old_string or "", item.new_string or "", item.replace_all) for item in args.edits or (args,)
     ]
+    encoding = encoding_of(args.path, raw)
+    before = encoding.decode(raw)
+    edited = apply(before, edits)
+    return before, edited, encoded(args.path, edited.content, encoding)
+
+
+async def run(args: EditFile, rt: t.Runtime) -> t.Output:
+    from mcp_toolserver.text.edit.unified_diff import unified
+
     done: list[tuple[Edited, str]] = []
 
     def change(raw: bytes) -> bytes:
-        encoding = encoding_of(args.path, raw)
-        before = encoding.decode(raw)
-        edited = apply(before, edits)
+        before, edited, after = _edit(args, raw)
         done.append((edited, unified(before, edited.content, args.path)))
-        return encoded(args.path, edited.content, encoding)
+        return after
 
     written = await rt.fs.update(args.path, change)
     edited, diff = done[-1]
@@ -93,6 +100,7 @@ TOOL = t.ToolSpec(
     args=EditFile,
     run=run,
     kind="edit",
+    content_after=lambda args, raw: _edit(args, raw)[2],
     destructive=True,
     aliases=(t.Alias("Edit"), t.Alias("edit"), t.Alias("MultiEdit")),
     profile=t.Profile.LEAN,

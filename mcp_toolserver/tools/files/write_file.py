@@ -94,6 +94,10 @@ def _line_endings(content: bytes) -> str:
     return "LF" if not crlf else "CRLF" if crlf == all_of_them else "mixed"
 
 
+def _after(args: WriteFile, before: bytes) -> bytes:
+    return before * (args.append or args.content is None) + (args.content or "").encode()
+
+
 TOOL = t.ToolSpec(
     name="write_file",
     title="Write file",
@@ -101,6 +105,7 @@ TOOL = t.ToolSpec(
     args=WriteFile,
     run=run,
     kind="edit",
+    content_after=_after,
     destructive=True,
     idempotent=True,
     aliases=(t.Alias("Write"), t.Alias("write")),
