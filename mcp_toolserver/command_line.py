@@ -121,7 +121,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "wrap": ("permission-mode", "root", "network", "allow-domain", "git", "state-dir", "config"),
     "upstream": ("state-dir",),
     "tools": ("permission-mode", "toolsets", "tools", "exclude-tools", "config"),
-    "call": ("permission-mode", "root", "config"),
+    "call": ("permission-mode", "root", "dry-run", "config"),
     "doctor": ("permission-mode", "root", "config"),
     "log": ("state-dir",),
     "token": ("tokens", "permission-mode", "root", "calls-per-minute", "max-calls", "config"),

@@ -19,7 +19,7 @@ from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds
-from mcp_toolserver.app.policy import build_policy, hide_from_commands, lenient_rules
+from mcp_toolserver.app.policy import build_hooks, build_policy, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
 from mcp_toolserver.capabilities.permissions import Capability, HostFacts, Permission, ServerLock
 from mcp_toolserver.errors import RegistrationError, SettingsError, Unavailable
@@ -111,6 +111,7 @@ class Shared:
         self.registry = registry(settings)
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
         self.policy = policy = build_policy(settings, self.registry)
+        self.hooks = build_hooks(settings, self.registry, broker)
         self.state = state = state_folder(settings.state_dir)
         layers = {need: need.value.layers(self.facts) for need in Capability}
         context = AuditContext(mode=self.facts.mode.flag, layers=layers, values=settings.audit_values)
@@ -221,7 +222,7 @@ class Application:
             mode=settings.permission_mode,
             commands=Capability.PROCESS in self.dispatcher.host.permissions,
             network=self.facts.is_networked,
-            summary=summary(self.facts) + (excepted := _excepted(settings)),
+            summary=summary(self.facts) + (excepted := _excepted(settings)) + _DRY_RUN * settings.dry_run,
             is_weakened=is_weakened(self.facts) or bool(excepted),
         )
         started = [part for part in (self.commands, shared.sessions) if part is not None]
@@ -379,6 +380,8 @@ class Application:
             raw=settings.raw_output,
             user=self.user,
             narrowings=shared.narrowings,
+            hooks=shared.hooks,
+            is_dry_run=settings.dry_run,
             rules=lenient_rules(registry),
             on_behalf_of=self.changes.on_behalf_of,
             slots=shared.slots,
@@ -476,6 +479,8 @@ def application_of(app: Application, grant: Grant) -> Application:
         shared=shared, settings=settings, policy=policy, workspace=workspace, windows=app.windows
     )
 
+
+_DRY_RUN = "; dry run: calls are decided and recorded, and none runs"
 
 _NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."
 

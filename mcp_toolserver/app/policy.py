@@ -4,14 +4,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from mcp_toolserver.app.confinement import wanted_roots
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.pipeline.hooks import Hook
 from mcp_toolserver.pipeline.registry import Registry
 from mcp_toolserver.policy.rules import FOREIGN, Policy, Rule, RuleContext, parse
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.which import is_usable
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.text.search.glob import starts
 
@@ -43,14 +46,42 @@ def lenient_rules(registry: Registry) -> Callable[[Sequence[str]], tuple[Rule, .
     return parsed
 
 
-def build_policy(settings: Settings, registry: Registry) -> Policy:
-    known = rule_context(registry)
+def build_hooks(settings: Settings, registry: Registry, broker: Broker | None) -> tuple[Hook, ...]:
+    """The hooks of the settings. Raises: SettingsError: one cannot run here, or its matcher is wrong."""
+    if not settings.hooks:
+        return ()
+    is_confined = settings.permission_mode is not Permission.DANGER_FULL_ACCESS
+    if broker is None or (is_confined and broker.proof.commands == broker.proof.helpers == "none"):
+        raise SettingsError("hooks: their commands cannot be confined here; see mcp-toolserver doctor")
+    if bad := [one.command[0] for one in settings.hooks if not is_usable(one.command[0], settings.root)]:
+        raise SettingsError(f"hooks: {bad[0]} is not an executable file outside the roots")
+    # Few servers have hooks.
+    from mcp_toolserver.runtime.processes.hook_commands import HookCommands
+
+    commands, context = HookCommands(broker), _with_foreign(rule_context(registry))
+    return tuple(
+        Hook(
+            name=f"hook {number}",
+            event=one.event,
+            run=partial(commands.run, one.command),
+            timeout=one.timeout,
+            rules=tuple(parse(text, context) for text in one.matcher),
+        )
+        for number, one in enumerate(settings.hooks, 1)
+    )
+
+
+def _with_foreign(known: RuleContext) -> RuleContext:
+    """For rules of the operator, which may be about the tools of other servers."""
 
     def canonical(name: str) -> str:
-        # The operator's rules are for `wrap` too, which has tools of other servers.
         return name if name.startswith(FOREIGN) else known.canonical(name)
 
-    context = replace(known, canonical=canonical)
+    return replace(known, canonical=canonical)
+
+
+def build_policy(settings: Settings, registry: Registry) -> Policy:
+    context = _with_foreign(rule_context(registry))
     ceiling = settings.permission_mode
     return Policy(
         ceiling=ceiling,
