@@ -136,7 +136,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "wrap": ("permission-mode", "root", "network", "allow-domain", "git", "state-dir", "config"),
     "upstream": ("upstreams", "network", "allow-domain", "state-dir", "config"),
     "tools": ("permission-mode", "toolsets", "tools", "exclude-tools", "config"),
-    "call": ("permission-mode", "root", "config"),
+    "call": ("permission-mode", "root", "dry-run", "config"),
     "policy": ("permission-mode", "root", "config"),
     "doctor": ("permission-mode", "root", "config"),
     "log": ("state-dir",),

@@ -74,9 +74,14 @@ def serves_stdio(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def _check_arguments(invocation: Invocation) -> None:
-    """Reject what argparse takes for `setup`, `token` and `doctor`."""
+    """Reject what is valid by itself, and not for the command."""
     if invocation.check_model and (invocation.report or invocation.hosts):
         raise SettingsError("--check-model goes with neither --report nor --hosts")
+    action, settings = invocation.action, invocation.settings
+    if settings.dry_run and (action == "wrap" or (action == "cron" and invocation.what == "run")):
+        raise SettingsError(f"--dry-run is for serve and call, and {action} runs what it decides on")
+    if settings.hooks.each and action == "wrap":
+        raise SettingsError("wrap runs no hooks; give it a config file without [[hooks]]")
     listed, name = invocation.list or invocation.print_entry, invocation.name
     if invocation.action == "setup" and invocation.client is None and not listed:
         raise SettingsError(f"name a client; `{PROGRAM} setup --list` shows all")
@@ -208,7 +213,9 @@ def _expand_paths(given: Mapping[str, Value], environ: Mapping[str, str]) -> dic
         if expand is not None and isinstance(value, str):
             found[option.attribute] = _expanded(value, expand, environ)
         elif expand is not None and isinstance(value, tuple):
-            found[option.attribute] = tuple(_expanded(text, expand, environ) for text in value)
+            found[option.attribute] = tuple(
+                _expanded(text, expand, environ) for text in value
+            )
     return found
 
 
@@ -255,6 +262,13 @@ def check_outside_roots(settings: Settings, config: str | None) -> None:
         *(("state folder", settings.state_dir), ("key file", settings.agent_key_file)),
         *(("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys),
         *(("tool file", path) for path in settings.tool_files),
+        # Hooks start in /. A word may also be --option=FILE.
+        *(
+            ("hook", os.path.join("/", path))
+            for hook in settings.hooks.each
+            for word in hook.command
+            for path in (word, word.partition("=")[2])
+        ),
     )
     for what, path in places:
         for root in settings.root:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeVar
 
+from mcp_toolserver.capabilities.call_scope import HookEvent
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.sandbox.protected.names import EXCEPTABLE
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import parse_allowed_host
@@ -22,12 +23,32 @@ PREFIX = "MCP_TOOLSERVER_"
 
 T = TypeVar("T")
 
-Raw = str | int | float | bool | list[str] | dict[str, str | int | float | bool | list[str]]
+Table = dict[str, str | int | float | bool | list[str]]
+
+Raw = str | int | float | bool | list[str] | list[Table] | Table
 """A value as a flag, a variable or a TOML file gives it."""
 
 Texts = tuple[str, ...]
 
-Value = str | int | float | bool | Permission | Texts | None
+
+@dataclass(frozen=True, kw_only=True)
+class HookSetting:
+    """A hook that is a command; see `pipeline.hooks`."""
+
+    event: HookEvent
+    command: Texts
+    """The absolute path of a program, and its arguments."""
+    matcher: Texts
+    """Rules for the calls that it is about."""
+    timeout: float
+
+
+@dataclass(frozen=True)
+class HookSettings:
+    each: tuple[HookSetting, ...] = ()
+
+
+Value = str | int | float | bool | Permission | Texts | HookSettings | None
 
 
 @dataclass(frozen=True)
@@ -219,6 +240,27 @@ def _texts(raw: Raw) -> Texts:
     if not isinstance(raw, list):
         raise ValueError("it must be a list of texts")
     return _paths(raw)
+
+
+def _hooks(raw: Raw) -> HookSettings:
+    return HookSettings(tuple(map(_hook, raw if isinstance(raw, list) else [raw])))
+
+
+def _hook(raw: Raw) -> HookSetting:
+    given = {"matcher": "*", "timeout": 60, **raw} if isinstance(raw, dict) else {}
+    match given:
+        case {
+            "event": ("PreToolUse" | "PostToolUse" | "PostToolUseFailure") as event,
+            "command": [str() as program, *_] as command,
+            "matcher": matcher,
+            "timeout": (int() | float()) as timeout,
+        } if len(given) == 4 and os.path.isabs(program) and 0 < timeout <= 600:
+            return HookSetting(event=event, command=_texts(command), matcher=_paths(matcher), timeout=timeout)
+        case _:
+            raise ValueError(
+                "each [[hooks]] has event (PreToolUse, PostToolUse or PostToolUseFailure), command (a list: "
+                "the absolute path of a program, its arguments), perhaps matcher and timeout (up to 600 s)"
+            )
 
 
 def _yes_or_no(raw: Raw) -> bool:
@@ -515,6 +557,12 @@ class Settings:
     deny: Texts = TOOLS(_RULES, (), "calls to reject")
     ask: Texts = TOOLS(_RULES, (), "calls that need the user's approval")
     allow: Texts = TOOLS(_RULES, (), "calls that need no approval")
+    hooks: HookSettings = TOOLS(
+        Option(_hooks),
+        HookSettings(),
+        "commands that see calls before or after they run, each a table [[hooks]]",
+    )
+    dry_run: bool = TOOLS(_SWITCH, False, "serve and call: decide on calls and record them, and run none")
     config: str | None = None
     """The config file that was read."""
     read_only_roots: Texts = ()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from mcp_toolserver.capabilities.call_scope import ROOM, Report, Room
+from mcp_toolserver.capabilities.call_scope import ROOM, HookEvent, Report, Room
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.text.documents.file_type import Image
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from mcp_toolserver.stores.stored import OwnerTodos, StoredPreferences
 
 T = TypeVar("T")
+
+HookFunctions = Mapping[HookEvent, Sequence[Callable[[dict[str, JsonValue]], object]]]
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,8 @@ class ToolContext(BaseModel):
     report: Report = Field(default=unheard, exclude=True, repr=False)
     """Reports progress: `await context.report("half")`; in a sync function
     `anyio.from_thread.run(context.report, "half")`."""
+    hooks: HookFunctions = Field(default={}, exclude=True, repr=False)
+    """Functions, sync or async, that see calls outside a server; see `pipeline.hooks`."""
 
 
 class Compute(Protocol):

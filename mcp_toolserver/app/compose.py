@@ -21,6 +21,7 @@ from mcp_toolserver.app.agent_model import model_options
 from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds, ssh_agent
 from mcp_toolserver.app.policy import (
     approvals_of,
+    build_hooks,
     build_policy,
     hide_from_commands,
     lenient_rules,
@@ -120,6 +121,7 @@ class Shared:
         own = build_policy(settings, self.registry)
         self.project = project_rules(settings, own, self.registry)
         self.policy = policy = self.project.applied(own)
+        self.hooks = build_hooks(settings, self.registry, broker)
         self.state = state = state_folder(settings.state_dir)
         layers = {need: need.value.layers(self.facts) for need in Capability}
         context = AuditContext(mode=self.facts.mode.flag, layers=layers, values=settings.audit_values)
@@ -233,7 +235,7 @@ class Application:
             commands=Capability.PROCESS in self.dispatcher.host.permissions,
             commands_in=self.facts.commands_in if self.facts.may_leave_sandbox else None,
             network=self.facts.is_networked,
-            summary=summary(self.facts) + (excepted := _excepted(settings)),
+            summary=summary(self.facts) + (excepted := _excepted(settings)) + _DRY_RUN * settings.dry_run,
             is_weakened=is_weakened(self.facts) or bool(excepted),
             read_only=settings.read_only_roots,
         )
@@ -398,6 +400,8 @@ class Application:
             read_project=shared.project.refresh,
             narrowings=shared.narrowings,
             approve=approvals_of(settings, shared.approvals, self.roots, self.user).approve,
+            hooks=shared.hooks,
+            is_dry_run=settings.dry_run,
             rules=lenient_rules(registry),
             on_behalf_of=self.changes.on_behalf_of,
             slots=shared.slots,
@@ -497,6 +501,8 @@ def application_of(app: Application, grant: Grant) -> Application:
         shared=shared, settings=settings, policy=policy, workspace=workspace, windows=app.windows
     )
 
+
+_DRY_RUN = "; dry run: calls are decided and recorded, and none runs"
 
 _NO_ROOT = "none of the roots of its token is a folder now. Tell the user to ask the operator of the server."
 

@@ -5,7 +5,7 @@ Imported before the broker is forked, so it is light.
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from mcp_toolserver.runtime.descriptor_path import descriptor_path
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, Proof
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
+from mcp_toolserver.runtime.sandbox.broker.policy import Helper
 from mcp_toolserver.runtime.sandbox.layers.environment import (
     CERTIFICATES,
     command_environment,
@@ -25,6 +26,7 @@ from mcp_toolserver.runtime.sandbox.layers.spec import PROXY_PORT, SandboxSpec
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts
 from mcp_toolserver.runtime.search.executable import command_variables
 from mcp_toolserver.runtime.web.options import checked_key, key_files, read_key
+from mcp_toolserver.runtime.which import is_inside
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 
@@ -90,9 +92,21 @@ def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
     return BrokerPolicy(
         sandbox=sandbox(settings),
         environment={**environment, **command_variables(environment["PATH"], found.ripgrep)},
-        helpers=found.helpers,
+        helpers=(*found.helpers, *_hook_helpers(settings, environment["PATH"])),
         bounds=command_bounds(settings),
     )
+
+
+def _hook_helpers(settings: Settings, path: str) -> Iterator[Helper]:
+    """The broker rules for hooks, which run nothing that lies in a root."""
+    roots = wanted_roots(settings)
+    own = {"PATH": ":".join(entry for entry in path.split(":") if not is_inside(entry, roots))}
+    if is_inside(os.path.expanduser("~"), roots):
+        # Interpreters load code from there.
+        own["HOME"] = "/"
+    for hook in settings.hooks.each:
+        places = tuple(word for word in hook.command[1:] if os.path.isabs(word) and os.path.isfile(word))
+        yield Helper(argv=hook.command, reach="system", places=places, environment=own)
 
 
 def sandbox(settings: Settings) -> SandboxSpec:

@@ -4,15 +4,18 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from mcp_toolserver.app.confinement import wanted_roots
 from mcp_toolserver.app.project_rules import ProjectRules
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.pipeline.hooks import Hook
 from mcp_toolserver.pipeline.registry import Registry
 from mcp_toolserver.policy.rules import FOREIGN, Policy, Rule, RuleContext, Rules, parse
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.which import is_usable
 from mcp_toolserver.settings import RuleText, Settings
 from mcp_toolserver.stores.approvals import Approvals
 from mcp_toolserver.stores.database import Database
@@ -47,6 +50,31 @@ def lenient_rules(registry: Registry) -> Callable[[Sequence[str]], tuple[Rule, .
         return tuple(found)
 
     return parsed
+
+
+def build_hooks(settings: Settings, registry: Registry, broker: Broker | None) -> tuple[Hook, ...]:
+    """The hooks of the settings. Raises: SettingsError: one cannot run here, or its matcher is wrong."""
+    if not settings.hooks.each:
+        return ()
+    is_confined = settings.permission_mode is not Permission.DANGER_FULL_ACCESS
+    if broker is None or (is_confined and broker.proof.commands == broker.proof.helpers == "none"):
+        raise SettingsError("hooks: their commands cannot be confined here; see mcp-toolserver doctor")
+    if bad := [one.command[0] for one in settings.hooks.each if not is_usable(one.command[0], settings.root)]:
+        raise SettingsError(f"hooks: {bad[0]} is not an executable file outside the roots")
+    # Few servers have hooks.
+    from mcp_toolserver.runtime.processes.hook_commands import HookCommands
+
+    commands, context = HookCommands(broker), rule_context(registry)
+    return tuple(
+        Hook(
+            name=f"hook {number}",
+            event=one.event,
+            run=partial(commands.run, one.command),
+            timeout=one.timeout,
+            rules=tuple(parse(text, context) for text in one.matcher),
+        )
+        for number, one in enumerate(settings.hooks.each, 1)
+    )
 
 
 def build_policy(settings: Settings, registry: Registry) -> Policy:

@@ -224,7 +224,8 @@ async def _transport(app: Application, binding: HttpBinding | None, ended: Calla
         tasks.start_soon(upkeep, app)
         # An error in it is logged and ends nothing else.
         grants = None if binding is None else binding.grants
-        app.background.start(partial(_schedules, app, grants), name="the scheduler")
+        if not app.settings.dry_run:
+            app.background.start(partial(_schedules, app, grants), name="the scheduler")
         if binding is None:
             server = mcp_server(app, only_client=LOCAL)
             await serve_stdio(server, limits, partial(reads, app.dispatcher), ended)

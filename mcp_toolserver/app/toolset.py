@@ -13,7 +13,7 @@ from mcp_toolserver.app.compose import Application, build_application
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.custom_tools import BuiltTool, ToolContext, ToolResult
-from mcp_toolserver.custom_tools.tool import Payload
+from mcp_toolserver.custom_tools.tool import Payload, context_hooks
 from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.invocation import embedded
 from mcp_toolserver.pipeline.nested_calls import ServerCaller
@@ -121,11 +121,15 @@ class Toolset:
             input_schema=spec.schema,
             prepare=lambda payload, context: partial(self._call, spec.name, payload, context),
             check=_left_to_the_call,
+            runs_hooks=True,
         )
 
     async def _call(self, name: str, payload: Payload, context: ToolContext) -> ToolResult:
         caller = ServerCaller(name=context.session_id, owner=LOCAL, progress=context.report)
-        result = await self._open().dispatcher.call(name, payload, caller)
+        dispatcher = self._open().dispatcher
+        if hooks := context_hooks(context):
+            dispatcher = replace(dispatcher, hooks=(*dispatcher.hooks, *hooks))
+        result = await dispatcher.call(name, payload, caller)
         return ToolResult(
             output=None if result.error else result.text,
             error=result.text if result.error else None,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from mcp_toolserver.capabilities.permissions import Permission
 
@@ -21,6 +21,9 @@ REMOVED = (
 )
 """Why a saved output may not be there; the same for one that was never there, or is somebody else's."""
 
+
+HookEvent = Literal["PreToolUse", "PostToolUse", "PostToolUseFailure"]
+"""When hooks run: before a call, after one that succeeded, after one that failed."""
 
 Report = Callable[[str], Awaitable[None]]
 """Tells the client how a long call is going; does nothing when nobody listens."""

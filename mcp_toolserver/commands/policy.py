@@ -163,5 +163,5 @@ def _read(path: str, base: Settings) -> list[tuple[Settings, list[Case]]]:
 def _group(path: str, base: Settings, group: Mapping[str, JsonValue]) -> tuple[Settings, list[Case]]:
     content = _SETTINGS.validate_python({key: value for key, value in group.items() if key != "cases"})
     if isinstance(roots := content.get("root"), list):
-        content["root"] = [str(Path(path).absolute().parent / root) for root in roots]
+        content["root"] = [str(Path(path).absolute().parent / str(root)) for root in roots]
     return overridden(base, path, content), _CASES.validate_python(group.get("cases"))

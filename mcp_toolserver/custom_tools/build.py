@@ -27,11 +27,14 @@ from mcp_toolserver.custom_tools.tool import (
     ToolResult,
     as_result,
     call_function,
+    context_hooks,
     run_check,
 )
 from mcp_toolserver.errors import Denied, Failed, RegistrationError, ToolError
+from mcp_toolserver.pipeline.hooks import HookedCall
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.text.json_values import texts_in
+from mcp_toolserver.text.shell.command_output import noted
 from mcp_toolserver.tool_spec import Args, Kind, Limits, Output, Profile, Runtime, ToolSpec
 
 T = TypeVar("T")
@@ -159,6 +162,8 @@ class BuiltTool:
     prepare: Callable[[Payload, ToolContext], Callable[[], Awaitable[object]]]
     """Checks the arguments, and returns what runs the call. Raises: InvalidInput."""
     check: Check | None
+    runs_hooks: bool = False
+    """Whether `prepare` has the hooks of the context run."""
 
     @property
     def name(self) -> str:
@@ -177,20 +182,45 @@ class BuiltTool:
         The text of a `ToolError` becomes the error. For other exceptions only the type is reported; the log
         has the details.
         """
-        started = time.perf_counter()
+        started, hooked = time.perf_counter(), HookedCall()
         try:
-            work = self.prepare(payload, context)
-            if checks_permissions:
-                await self._permit(payload, context)
-            result = as_result(await work())
+            result = await self._result(payload, context, hooked, checks_permissions)
         except ToolError as error:
-            result = ToolResult(output=None, error=str(error))
+            result = ToolResult(output=None, error=noted(str(error), hooked.notes))
         except Exception as error:
             log.exception("%s failed", self.name)
             why = f"{self.name} failed: {type(error).__name__}. The log has the rest."
             result = ToolResult(output=None, error=why)
         took = (time.perf_counter() - started) * 1000
         return result if result.duration_ms else result.model_copy(update={"duration_ms": took})
+
+    async def _result(
+        self, payload: Payload, context: ToolContext, hooked: HookedCall, checks_permissions: bool
+    ) -> ToolResult:
+        """Run the call with its hooks; a changed one is checked anew. Raises: ToolError."""
+        hooked.hooks = () if self.runs_hooks else context_hooks(context)
+        while True:
+            work = self.prepare(payload, context)
+            if checks_permissions:
+                await self._permit(payload, context)
+            place = {"session_id": context.session_id, "cwd": context.working_directory}
+            called = {"tool_name": self.name, "tool_input": payload, "tool_use_id": context.call_id}
+            hooked.given = {**place, **called}
+            if (changed := await hooked.before()) is None:
+                break
+            payload = changed
+        if hooked.asks:
+            raise Denied(f"{self.name} needs approval, and nobody can be asked: {' '.join(hooked.asks)}")
+
+        async def running() -> ToolResult:
+            result = as_result(await work())
+            if hooked.hooks and result.error is not None:
+                raise Failed(result.text)
+            return result
+
+        result = await hooked.around(running(), lambda result: result.text)
+        text = noted(result.text, hooked.notes)
+        return result.model_copy(update={"output": text}) if hooked.notes else result
 
     async def check_permissions(self, payload: Payload, context: ToolContext) -> None:
         """Check whether the call may run. Outside the server, a tool that may change something and has no

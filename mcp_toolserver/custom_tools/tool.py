@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic_core import to_json
 
 from mcp_toolserver.errors import Denied
+from mcp_toolserver.pipeline.hooks import Hook
 from mcp_toolserver.tool_spec import Image, Output, ResourceLink, ToolContext
 
 Payload = dict[str, JsonValue]
@@ -95,6 +96,15 @@ async def call_function(function: Callable[..., object], *arguments: object) -> 
         return await found if inspect.isawaitable(found) else found
     except SystemExit:
         raise RuntimeError("it tried to end the process") from None
+
+
+def context_hooks(context: ToolContext) -> tuple[Hook, ...]:
+    """The hooks of a context, each of which is about every call."""
+    return tuple(
+        Hook(name=f"{event} hook {number}", event=event, run=partial(call_function, function), timeout=60.0)
+        for event, functions in context.hooks.items()
+        for number, function in enumerate(functions, 1)
+    )
 
 
 async def run_check(name: str, check: Check, payload: Payload, context: ToolContext) -> None:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.call_scope import ROOM, Room
 from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.hooks import HookedCall
 from mcp_toolserver.policy.rules import Verdict as Decision
 
 log = logging.getLogger(__name__)
@@ -23,13 +24,15 @@ Verdict = Literal[
     "refused-rule",
     "refused-ceiling",
     "refused-watchdog",
+    "refused-hook",
     "asked",
     "asked-no",
     "asked-yes",
     "allowed",
+    "dry-run",
 ]
 """How far a call came: no such tool; rejected for its arguments, a path outside the roots, a tool that is
-off, a rule, the permission mode or the check of dangerous commands; asked; run."""
+off, a rule, the permission mode, the check of dangerous commands or a hook; asked; run; or decided only."""
 
 
 def new_id() -> str:
@@ -67,7 +70,8 @@ class CallRecord:
     """The permission mode of this call, if it may be below that of the server."""
     verdict: Verdict = "unknown"
     rule: str = ""
-    """The rule that decided, as it was written."""
+    """The rule that decided, as it was written, and the hooks that denied, asked or changed."""
+    hooked: HookedCall = field(default_factory=HookedCall)
     decision: Decision | None = None
     """What the policy decided."""
     is_trial: bool = False

@@ -1,6 +1,6 @@
 """The one way to run a tool.
 
-    find → validate → decide → watch → ask → grant → queue → run under a deadline → envelope → truncate
+    find → validate → decide → watch → hooks → ask → grant → queue → run by a deadline → envelope → truncate
 
 Only cancellation and `UnknownTool` escape `Dispatcher.call`; every other failure is a `Result` whose text
 says what was wrong and what to do next. Every call produces exactly one record; if the
@@ -48,13 +48,22 @@ from mcp_toolserver.pipeline.call import (
 )
 from mcp_toolserver.pipeline.call_record import CallObserver, CallRecord, Recorder, begin, end, new_id
 from mcp_toolserver.pipeline.fair_semaphore import FairSemaphore, Overdue
+from mcp_toolserver.pipeline.hooks import Arguments, Hook
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.pipeline.registry import Entry, Registry
-from mcp_toolserver.pipeline.validation import about, argument_texts, checked, ignored, respelt, subjects_of
+from mcp_toolserver.pipeline.validation import (
+    about,
+    argument_texts,
+    as_sent,
+    checked,
+    ignored,
+    respelt,
+    subjects_of,
+)
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.dangerous_commands import objection
-from mcp_toolserver.policy.rules import FOREIGN, Narrowing, Policy, Request, Rule
+from mcp_toolserver.policy.rules import FOREIGN, Narrowing, Policy, Request, Rule, Verdict
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
 from mcp_toolserver.text.shell.command_output import noted
 from mcp_toolserver.tool_spec import Args, Forward, Output, Profile, ResourceLink, Runtime, ToolSpec
@@ -96,6 +105,10 @@ _NO_SLOT = nullcontext()
 """Stands for the slot of a call that needs none."""
 
 
+async def _no_preview() -> str:
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _CallContext:
     """The policy and host of one call, restricted by its client and by what is in force for its owner."""
@@ -106,6 +119,8 @@ class _CallContext:
     spec: ToolSpec
     args: Args
     """With canonical paths."""
+    preview: Callable[[], Awaitable[str]] = _no_preview
+    """What the question to the user shows in the place of what the call touches; empty for just that."""
 
     def lowered(self, narrowings: Sequence[Narrowing]) -> _CallContext:
         """The same with fewer rights."""
@@ -159,6 +174,9 @@ class Dispatcher:
     """What takes rights from the calls of each owner."""
     approve: Approve = ask_client
     """Gets an answer where the policy asks."""
+    hooks: tuple[Hook, ...] = ()
+    is_dry_run: bool = False
+    """Whether calls are decided and recorded, and none runs."""
     rules: Callable[[Sequence[str]], tuple[Rule, ...]] = lambda _: ()
     """Parses rules; omits those that cannot be parsed."""
     on_behalf_of: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
@@ -394,17 +412,25 @@ class Dispatcher:
         if isinstance(error, InputRequired):
             return Result(text="", pending=True)
         if isinstance(error, ToolError):
-            output = Output(self.shown(str(error)))
+            output = Output(self.shown(noted(str(error), call.hooked.notes)))
             output = await fit(output, call.room, self.host.owned_by(caller.owner).save)
             return replace(self._enveloped(output), error=error.kind)
         # The text of a bug stays in the log.
         log.error("%s failed; reference %s", call.tool, call.id, exc_info=error)
         text = f"{call.tool} failed inside the server. The server's log has the details under {call.id}."
-        return Result(text=text, error="internal")
+        return Result(text=self.shown(noted(text, call.hooked.notes)), error="internal")
 
-    async def _answer(self, entry: Entry, call: CallRecord, caller: Caller, options: CallOptions) -> Result:
+    async def _answer(
+        self,
+        entry: Entry,
+        call: CallRecord,
+        caller: Caller,
+        options: CallOptions,
+        changed: tuple[Entry, Mapping[str, JsonValue], str] | None = None,
+    ) -> Result:
+        """`changed` is the call as a hook changed it, in the form of `_found`."""
         call.tool, call.needs, call.verdict = entry.spec.name, entry.spec.needs, "invalid"
-        entry, arguments, through = self._found(entry, call)
+        entry, arguments, through = changed or self._found(entry, call)
         spec = entry.spec
         call.tool, call.needs, call.permission = spec.name, spec.needs, spec.level(self.host.permissions)
         args = checked(entry, arguments)
@@ -448,22 +474,42 @@ class Dispatcher:
                 ),
             )
         )
-        await self._permit(request, context, call, caller, partial(_preview, spec, args, host, runtime))
-        if not spec.needs <= host.permissions.keys():
-            raise _unavailable(spec, host)
-        if spec.name in self.without_model and caller.sampling() is None:
-            raise Unavailable(NO_MODEL.format(spec.name))
-        if spec.name in self.without_own_model:
-            raise Unavailable(NO_OWN_MODEL.format(spec.name))
+        context = replace(context, preview=partial(_preview, spec, args, host, runtime))
+        self._prepare_hooks(request, context, call, arguments)
+        if (updated := await self._permit(request, context, call, caller)) is not None:
+            again = entry, self.registry.translate(spec.name, updated), through
+            return await self._answer(entry, call, caller, options, again)
+        self._check_available(spec, host, caller)
         if call.is_trial:
             return Result(text="")
+        if self.is_dry_run:
+            call.verdict = "dry-run"
+            raise Denied(_dry_run(request, call))
         room = replace(call.room, bytes=min(call.room.bytes, spec.limits.output_bytes))
         if output_override is not None:
             spec = replace(spec, run=output_override.run)
             room = Room(bytes=output_override.output_bytes)
-        output = await self._run(spec, args, runtime(), request=request, client=f"{self.user} {caller.name}")
-        output = self._taken(output, caller.owner, ignored(spec, arguments))
+        running = self._run(spec, args, runtime(), request=request, client=f"{self.user} {caller.name}")
+        output = await call.hooked.around(running, lambda output: output.text)
+        output = self._taken(output, caller.owner, (*ignored(spec, arguments), *call.hooked.notes))
         return self._enveloped(await fit(output, room, host.save))
+
+    def _prepare_hooks(
+        self, request: Request, context: _CallContext, call: CallRecord, arguments: Mapping[str, JsonValue]
+    ) -> None:
+        """Choose the hooks that see a call, and make their input; a trial runs none."""
+        found = () if call.is_trial else (hook for hook in self.hooks if hook.is_about(request))
+        call.hooked.hooks = tuple(found)
+        if call.hooked.hooks:
+            call.hooked.given = {
+                "session_id": call.session,
+                "cwd": next(iter(context.rights.folders or ()), ""),
+                "permission_mode": context.policy.ceiling.flag,
+                "tool_name": request.tool,
+                "tool_input": as_sent(context.spec, context.args, arguments),
+                "tool_subjects": [spellings[0] for spellings in request.subjects],
+                "tool_use_id": call.id,
+            }
 
     def _taken(self, output: Output, owner: str, notes: Sequence[str]) -> Output:
         """The output of a call that succeeded as clients see it, with `notes`; applies its state update."""
@@ -606,6 +652,15 @@ class Dispatcher:
             exit_status=output.exit_status,
         )
 
+    def _check_available(self, spec: ToolSpec, host: HostServices, caller: Caller) -> None:
+        """Raises: Unavailable: a capability or the model that the tool needs is missing."""
+        if not spec.needs <= host.permissions.keys():
+            raise _unavailable(spec, host)
+        if spec.name in self.without_model and caller.sampling() is None:
+            raise Unavailable(NO_MODEL.format(spec.name))
+        if spec.name in self.without_own_model:
+            raise Unavailable(NO_OWN_MODEL.format(spec.name))
+
     def _check_offered(self, request: Request, call: CallRecord) -> None:
         """Raises: Denied: the operator did not switch the tool on."""
         if off := [*filterfalse(self._is_offered, request.tools)]:
@@ -616,17 +671,13 @@ class Dispatcher:
             )
 
     async def _permit(
-        self,
-        request: Request,
-        context: _CallContext,
-        call: CallRecord,
-        caller: Caller,
-        preview: Callable[[], Awaitable[str]],
-    ) -> None:
-        """Apply the policy and the checks, and ask the user if needed; `preview` is for the question.
+        self, request: Request, context: _CallContext, call: CallRecord, caller: Caller
+    ) -> Arguments | None:
+        """Apply the policy, the checks and the hooks, and ask the user if needed; returns the arguments of a
+        call that a hook changed.
 
         Raises:
-            Denied: by a rule, the ceiling, the check of dangerous commands or the user.
+            Denied: by a rule, the ceiling, the check of dangerous commands, a hook or the user.
         """
         verdict = context.policy.decide(request)
         call.rule, call.decision = verdict.rule, verdict
@@ -642,9 +693,25 @@ class Dispatcher:
         if danger := objection(request):
             call.verdict = "refused-watchdog"
             raise Denied(danger)
+        return await self._hooked(request, verdict, context, call, caller)
+
+    async def _hooked(
+        self, request: Request, verdict: Verdict, context: _CallContext, call: CallRecord, caller: Caller
+    ) -> Arguments | None:
+        """Run the hooks; ask the user if the policy or one of them wants it. See `_permit`."""
+        hooked = call.hooked
+        try:
+            updated = await hooked.before()
+        except Denied:
+            call.verdict = "refused-hook"
+            raise
+        finally:
+            call.rule = ", ".join(filter(None, (verdict.rule, *hooked.decided)))
         call.verdict = "allowed"
-        if verdict.action == "ask" and not call.is_trial:
-            await self._ask(replace(request, preview=await preview()), context, call, caller)
+        hooked.question = " ".join((*((verdict.reason,) if verdict.action == "ask" else ()), *hooked.asks))
+        if updated is None and hooked.question and not (self.is_dry_run or call.is_trial):
+            await self._ask(replace(request, preview=await context.preview()), context, call, caller)
+        return updated
 
     async def _ask(self, request: Request, context: _CallContext, call: CallRecord, caller: Caller) -> None:
         call.verdict = "asked"
@@ -657,7 +724,7 @@ class Dispatcher:
             owner=caller.owner,
             roots=host.workspace.roots,
             policy=self.policy,
-            reason=context.policy.decide(request).reason,
+            reason=call.hooked.question,
             rules=self.rules,
             diff=diff,
             content=content,
@@ -692,6 +759,19 @@ async def _preview(spec: ToolSpec, args: Args, host: HostServices, runtime: Call
     if spec.preview is None or not spec.needs <= host.permissions.keys():
         return ""
     return await spec.preview(args, runtime())
+
+
+def _dry_run(request: Request, call: CallRecord) -> str:
+    """The answer to a call that was decided only."""
+    hooked = call.hooked
+    would = f"waited for the user's approval: {hooked.question}" if hooked.question else "run"
+    because = f" Decided by: {call.rule}." if call.rule else ""
+    names = ", ".join(hook.name for hook in hooked.of("PreToolUse"))
+    ran = f" Hooks that saw it: {names}." if names else ""
+    return (
+        f"Nothing was done: this server runs with --dry-run. {request.tool} ({request.level.flag}) would "
+        f"have {would}.{because}{ran} Do not report it as done, and do not retry."
+    )
 
 
 def _unavailable(spec: ToolSpec, host: HostServices) -> Unavailable:

@@ -71,6 +71,14 @@ def respelt(entry: Entry, args: Args, host: HostServices) -> Args:
     return args.model_copy(update={name: _respelt(getattr(args, name), canonical) for name in names})
 
 
+def as_sent(spec: ToolSpec, args: Args, sent: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The checked arguments as JSON that makes the same call; a text that names paths, such as a patch, stays
+    as it was sent."""
+    whole = {name for name in spec.path_fields if not isinstance(getattr(args, name), (str, tuple))}
+    given = args.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=whole)
+    return {**given, **{name: sent[name] for name in whole & sent.keys()}}
+
+
 def _respelt(value: Paths, canonical: Callable[[str], CanonicalPath]) -> Paths:
     match value:
         case str():

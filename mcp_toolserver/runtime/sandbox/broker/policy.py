@@ -32,6 +32,8 @@ class Helper:
     writes: str = ""
     """The name of the folders in the roots that it may write in, each where a request asks for it; empty for
     none. In read-only mode it writes nowhere."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that differ from those of other helpers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,9 @@ class BrokerPolicy:
     scratch: str = ""
     """Where Seatbelt confines commands: the folder for their temporary files, which the broker creates. Links
     are resolved, as Seatbelt compares paths."""
+
+    def helper_for(self, argv: tuple[str, ...]) -> Helper | None:
+        return next((one for one in self.helpers if argv[: len(one.argv)] == one.argv), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +104,7 @@ def plan_for(broker_policy: BrokerPolicy, proof: Proof, request: Request) -> San
         case Script():
             return _command(broker_policy.sandbox, proof, request)
         case Program(argv=argv, writes=writes):
-            helper = next((one for one in broker_policy.helpers if argv[: len(one.argv)] == one.argv), None)
+            helper = broker_policy.helper_for(argv)
             if helper is None:
                 return "the program is none of the helpers that this server was started with"
             return _helper(broker_policy.sandbox, proof, helper, writes)

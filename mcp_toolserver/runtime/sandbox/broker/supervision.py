@@ -178,7 +178,9 @@ def become(report: int, start: Callable[[int], Mapping[str, str]]) -> NoReturn:
 def environment_of(broker_policy: BrokerPolicy, request: Request) -> Mapping[str, str]:
     if isinstance(request, Script):
         return broker_policy.environment
-    return helper_environment(broker_policy.environment, request.environment)
+    helper = broker_policy.helper_for(request.argv)
+    environment = {**broker_policy.environment, **(helper.environment if helper else {})}
+    return helper_environment(environment, request.environment)
 
 
 def argv_of(broker_policy: BrokerPolicy, request: Request) -> tuple[str, ...]:

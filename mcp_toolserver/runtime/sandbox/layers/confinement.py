@@ -199,7 +199,7 @@ def _in_bubblewrap(
     session: namespaces.SessionNamespaces | None,
 ) -> Confinement:
     # A program of ours and what it reads may lie where commands see nothing.
-    own = () if plan.helper is None else (plan.helper.argv[0], *plan.helper.places)
+    own = () if plan.helper is None else map(os.path.realpath, (plan.helper.argv[0], *plan.helper.places))
     roots = {**root_handles.roots, **{place: os.open(place, os.O_PATH | os.O_CLOEXEC) for place in own}}
     # Before anything is opened that would have to be closed again.
     visibility = replace(_visibility(plan, root_handles), shares_temporary=session is not None)
