@@ -213,9 +213,7 @@ def _expand_paths(given: Mapping[str, Value], environ: Mapping[str, str]) -> dic
         if expand is not None and isinstance(value, str):
             found[option.attribute] = _expanded(value, expand, environ)
         elif expand is not None and isinstance(value, tuple):
-            found[option.attribute] = tuple(
-                _expanded(text, expand, environ) for text in value
-            )
+            found[option.attribute] = tuple(_expanded(text, expand, environ) for text in value)
     return found
 
 

@@ -561,6 +561,7 @@ class Settings:
         Option(_hooks),
         HookSettings(),
         "commands that see calls before or after they run, each a table [[hooks]]",
+        "none",
     )
     dry_run: bool = TOOLS(_SWITCH, False, "serve and call: decide on calls and record them, and run none")
     config: str | None = None

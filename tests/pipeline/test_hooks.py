@@ -84,7 +84,7 @@ async def test_commands_decide_on_calls_and_whatever_fails_denies(tmp_path: Path
         for one in ("a", "b")
         for changed in [{"path": "turn.txt", "content": one}]
     ]
-    rules = {"deny": ("Write(secret*)",), "ask": ("Write(allow.txt)",), "hooks": tuple(hooks)}
+    rules = {"deny": ("Write(secret*)",), "ask": ("Write(allow.txt)",), "hooks": HookSettings(tuple(hooks))}
     async with workshop(tmp_path, Permission.WORKSPACE_WRITE, **rules) as server:
         with collected() as case:
             for name, (_, error, says) in SCRIPTS.items():
