@@ -434,6 +434,9 @@ class Settings:
         "no limit",
     )
     agent_running: int = AGENT(_number(1, 100), 8, "agents that run at the same time")
+    policy: str | None = TOOLS(
+        _FILE, None, "policy of another program: DeepAgents' AgentToolPolicy or Claude Code's settings.json"
+    )
     tool_files: Texts = TOOLS(_FILES, (), "Python files with custom tools")
     tool_packages: Texts = TOOLS(_TEXTS, (), "installed packages to take tools from")
     containers: str = COMMANDS(
@@ -490,6 +493,8 @@ class Settings:
     allow: Texts = TOOLS(_RULES, (), "calls that need no approval")
     config: str | None = None
     """The config file that was read."""
+    agent_policy: str = ""
+    """The `AgentToolPolicy` in `policy`, as JSON; empty for none."""
 
 
 _DECLARED: Sequence[Option] = [

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.agent_model import model_options
+from mcp_toolserver.app.agent_policy import with_agent_policy
 from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds
 from mcp_toolserver.app.policy import build_policy, hide_from_commands, lenient_rules
 from mcp_toolserver.capabilities.change_events import ChangeEvents
@@ -102,13 +103,13 @@ class Shared:
         held_by: ServerLock | None,
         upstreams: Sequence[UpstreamHost] = (),
     ) -> None:
-        self.settings, self.broker, self.found = settings, broker, found
-        self.upstreams = upstreams
+        self.registry = registry(settings)
+        self.settings = settings = with_agent_policy(settings, self.registry)
+        self.broker, self.found, self.upstreams = broker, found, upstreams
         self.facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
         if upstreams:
             reach = "networked" if any(one.upstream.is_networked for one in upstreams) else "local"
             self.facts = replace(self.facts, upstreams=reach)
-        self.registry = registry(settings)
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
         self.policy = policy = build_policy(settings, self.registry)
         self.state = state = state_folder(settings.state_dir)
@@ -450,7 +451,7 @@ def build_application(  # noqa: PLR0913  what the process has at its start
     shared = Shared(settings, broker, found, held_by=held_by, upstreams=upstreams)
     return Application(
         shared=shared,
-        settings=settings,
+        settings=shared.settings,
         policy=shared.policy,
         workspace=shared.workspace,
         windows=windows,

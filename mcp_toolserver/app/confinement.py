@@ -97,7 +97,7 @@ def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
 
 def sandbox(settings: Settings) -> SandboxSpec:
     roots = wanted_roots(settings)
-    keys = (*key_files(settings.web_search_keys).values(), settings.agent_key_file)
+    keys = (*key_files(settings.web_search_keys).values(), settings.agent_key_file, settings.policy)
     secrets = (settings.config, settings.token_file, settings.tokens, settings.upstreams, *keys)
     return SandboxSpec(
         mode=settings.permission_mode.flag,

@@ -9,6 +9,7 @@ from functools import partial
 
 import anyio
 
+from mcp_toolserver.app.agent_policy import with_agent_policy
 from mcp_toolserver.app.confinement import back_up_histories, wanted_roots
 from mcp_toolserver.app.policy import build_policy, hide_from_commands
 from mcp_toolserver.capabilities.call_scope import LOCAL
@@ -162,11 +163,12 @@ class Wrapped:
 def _policy(settings: Settings, broker: Broker, found: HostExecutables) -> Policy:
     """The policy of the settings. Raises: SettingsError: a rule is wrong."""
     known = Registry(())
-    if settings.deny or settings.ask or settings.allow:
+    if settings.deny or settings.ask or settings.allow or settings.agent_policy:
         # Only rules need to know all tools.
         from mcp_toolserver.app.compose import registry
 
         known = registry(settings)
+        settings = with_agent_policy(settings, known)
     policy = build_policy(settings, known)
     hide_from_commands(settings, policy, broker, found.git)
     return policy

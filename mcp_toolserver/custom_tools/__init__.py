@@ -10,6 +10,7 @@
     to_anthropic, to_openai, to_mcp, to_acp
                                 export the definition of a tool
     as_entry                    the tool as an entry of the server's registry
+    AgentToolPolicy             DeepAgents' policy, which decides on the tools of a catalogue
 
 A file of tools for the server assigns them to `TOOLS`; the server's setting `tool-files` names the file.
 """
@@ -21,3 +22,5 @@ from mcp_toolserver.custom_tools.loop import *
 from mcp_toolserver.custom_tools.registry import *
 from mcp_toolserver.custom_tools.tool import *
 from mcp_toolserver.errors import *
+from mcp_toolserver.policy.agent_tool_policy import AgentToolPolicy as AgentToolPolicy
+from mcp_toolserver.policy.agent_tool_policy import ToolDecision as ToolDecision
