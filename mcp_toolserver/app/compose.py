@@ -28,7 +28,8 @@ from mcp_toolserver.pipeline.dispatcher import Choices, Dispatcher, Slots
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
 from mcp_toolserver.pipeline.registry import Registry, discover
-from mcp_toolserver.policy.rules import Policy
+from mcp_toolserver.policy.requirements import narrowing
+from mcp_toolserver.policy.rules import Narrowing, Policy
 from mcp_toolserver.protocol.http.tokens import Grant
 from mcp_toolserver.protocol.instructions import EnforcementStatus
 from mcp_toolserver.runtime.agents.spending import AgentLimits
@@ -45,7 +46,7 @@ from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.processes.connections import Connections
 from mcp_toolserver.runtime.processes.sessions import Sessions
 from mcp_toolserver.runtime.providers import ProviderContext, Providers
-from mcp_toolserver.runtime.sandbox.layers.spec import may_share
+from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, may_share
 from mcp_toolserver.runtime.web.options import (
     WebOptions,
     host_patterns,
@@ -381,6 +382,7 @@ class Application:
             raw=settings.raw_output,
             user=self.user,
             narrowings=shared.narrowings,
+            requirements=_requirements(registry, self.roots, facts),
             rules=lenient_rules(registry),
             on_behalf_of=self.changes.on_behalf_of,
             slots=shared.slots,
@@ -611,6 +613,16 @@ def registry(settings: Settings) -> Registry:
         return Registry((*discover(), *own))
     except RegistrationError as error:
         raise SettingsError(f"tools of your own: {error}; give yours another name") from None
+
+
+def _requirements(registry: Registry, roots: Sequence[str], facts: HostFacts) -> Mapping[str, Narrowing]:
+    """Raises: SettingsError: the requirement set of a tool cannot be kept."""
+    specs = [entry.spec for entry in registry.entries.values()]
+    variables = {"workspace": roots, "ad-hoc": (TEMPORARY,) if facts.shares_tmp else (), "user-data": ()}
+    try:
+        return {spec.name: narrowing(spec, spec.requires, variables) for spec in specs if spec.requires}
+    except (RegistrationError, ValueError) as error:
+        raise SettingsError(f"tools of your own: {error}") from None
 
 
 def _excepted(settings: Settings) -> str:

@@ -16,6 +16,7 @@ A file of tools for the server assigns them to `TOOLS`; the server's setting `to
 """
 
 from mcp_toolserver.capabilities.permissions import Permission as Permission
+from mcp_toolserver.capabilities.requirements import RequirementSet as RequirementSet
 from mcp_toolserver.custom_tools.arguments import ToolParameter as ToolParameter
 from mcp_toolserver.custom_tools.build import *
 from mcp_toolserver.custom_tools.loop import *

@@ -147,6 +147,8 @@ class Dispatcher:
     """The name whose token all callers have, for the record; empty without named tokens."""
     narrowings: Narrowings = field(default_factory=Narrowings)
     """What takes rights from the calls of each owner."""
+    requirements: Mapping[str, Narrowing] = field(default_factory=dict[str, Narrowing])
+    """What takes rights from every call of a tool."""
     rules: Callable[[Sequence[str]], tuple[Rule, ...]] = lambda _: ()
     """Parses rules; omits those that cannot be parsed."""
     on_behalf_of: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
@@ -387,6 +389,8 @@ class Dispatcher:
             through=through,
         )
         in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
+        if spec.name in self.requirements:
+            in_force = (*in_force, self.requirements[spec.name])
         if in_force and (narrowings := [one for one in in_force if one.applies(request)]):
             context = context.lowered(narrowings)
             request = replace(request, level=spec.level(context.host.permissions))
