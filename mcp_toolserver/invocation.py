@@ -4,6 +4,7 @@ An unknown value or key stops start-up. This module uses the standard library on
 the broker is forked and before anything else is imported.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +30,19 @@ from mcp_toolserver.settings import (
     rule_line,
 )
 from mcp_toolserver.text.file_names import lies_in
+from mcp_toolserver.text.json_values import is_object
 
 _CONFIG = f"{PREFIX}CONFIG"
 """The variable that names the config file."""
+
+_MOST_POLICY = 1 << 20
+"""Characters of a policy; more are no JSON."""
+
+_AGENT_POLICY = (
+    *("disabledMiddleware", "disabledTools", "approvals", "sandbox", "sandboxImage", "toolSearch"),
+    *("auxiliaryMiddleware", "auxiliaryTools", "coreMCPServers", "toolSearchModel", "toolSearchLimit"),
+)
+"""Keys of an `AgentToolPolicy`. The last five do nothing without `toolSearch`."""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -58,6 +69,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     is_needed = invocation.action == "token"
     invocation.configured = _expand_paths(configured, environ) if is_needed else {}
     check_outside_roots(invocation.settings, config)
+    invocation.settings = _with_policy(invocation.settings, environ)
     _check_arguments(invocation)
     return invocation
 
@@ -150,7 +162,61 @@ def embedded(content: Mapping[str, Raw]) -> Settings:
     values = _expand_paths(_from_content("Toolset", content, options), {})
     settings = with_root_modes(replace(Settings(), **values))
     check_outside_roots(settings, None)
-    return settings
+    return _with_policy(settings, {})
+
+
+def _with_policy(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """The settings with the rules of the policy file, which raise no permission.
+
+    An `AgentToolPolicy` is left as it is: it says something only of tools that exist.
+    """
+    if settings.policy is None:
+        return settings
+    # Few servers have one.
+    from mcp_toolserver.policy.claude_permissions import Surroundings, translate
+    from mcp_toolserver.text import jsonc
+
+    roots = [os.path.realpath(root) for root in settings.root or (os.getcwd(),)]
+    try:
+        with Path(settings.policy).open(encoding="utf-8") as file:
+            content = jsonc.parse(file.read(_MOST_POLICY))
+        if not isinstance(content, dict) or "permissions" not in content:
+            return replace(settings, agent_policy=_agent_policy(content))
+        found = translate(
+            content,
+            Surroundings(
+                file=os.path.realpath(settings.policy),
+                home=os.path.realpath(_expanded("~", expand_home, environ)),
+                roots=tuple(roots),
+                ceiling=settings.permission_mode,
+                resolve=os.path.realpath,
+            ),
+        )
+    except OSError as error:
+        raise SettingsError(f"cannot read the policy {settings.policy}: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingsError(f"the policy {settings.policy}: {error}") from None
+    granted = settings.permission_mode if settings.granted is None else settings.granted
+    return replace(
+        settings,
+        deny=(*settings.deny, *found.deny),
+        ask=(*settings.ask, *found.ask),
+        allow=(*settings.allow, *found.allow),
+        granted=min(granted, found.granted),
+    )
+
+
+def _agent_policy(content: object) -> str:
+    """The content as JSON. Raises: ValueError: it has other keys than an `AgentToolPolicy`."""
+    if not is_object(content) or not content:
+        raise ValueError("it is neither an AgentToolPolicy nor Claude Code's settings with `permissions`")
+    if content.get("toolSearch"):
+        raise ValueError(
+            "toolSearch: this server lists tools by --toolsets; lean lists six and finds the others"
+        )
+    if unknown := content.keys() - _AGENT_POLICY:
+        raise ValueError(f"unknown key {min(unknown)}; choose from {', '.join(_AGENT_POLICY)}")
+    return json.dumps(content)
 
 
 def overridden(settings: Settings, place: str, content: Mapping[str, Raw]) -> Settings:
@@ -256,6 +322,7 @@ def check_outside_roots(settings: Settings, config: str | None) -> None:
             ("config file", config),
             ("token file", settings.token_file),
             ("file of tokens", settings.tokens),
+            ("policy", settings.policy),
         ),
         *(("state folder", settings.state_dir), ("key file", settings.agent_key_file)),
         *(("key file", entry.partition("=")[2] or None) for entry in settings.web_search_keys),

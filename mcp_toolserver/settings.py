@@ -503,6 +503,9 @@ class Settings:
         "no limit",
     )
     agent_running: int = AGENT(_number(1, 100), 8, "agents that run at the same time")
+    policy: str | None = TOOLS(
+        _FILE, None, "policy of another program: DeepAgents' AgentToolPolicy or Claude Code's settings.json"
+    )
     tool_files: Texts = TOOLS(_FILES, (), "Python files with custom tools")
     tool_packages: Texts = TOOLS(_TEXTS, (), "installed packages to take tools from")
     containers: str = COMMANDS(
@@ -568,6 +571,8 @@ class Settings:
     """The config file that was read."""
     read_only_roots: Texts = ()
     """The roots, and folders in them, that were given a mode below the server's: absolute, links resolved."""
+    agent_policy: str = ""
+    """The `AgentToolPolicy` in `policy`, as JSON; empty for none."""
 
 
 _DECLARED: Sequence[Option] = [

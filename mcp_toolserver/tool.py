@@ -29,6 +29,7 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.git import *
 from mcp_toolserver.capabilities.permissions import *
 from mcp_toolserver.capabilities.processes import *
+from mcp_toolserver.capabilities.requirements import RequirementSet as RequirementSet
 from mcp_toolserver.capabilities.search import *
 from mcp_toolserver.capabilities.skills import *
 from mcp_toolserver.capabilities.stored import *

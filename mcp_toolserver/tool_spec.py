@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from mcp_toolserver.capabilities.call_scope import ROOM, HookEvent, Report, Room
 from mcp_toolserver.capabilities.permissions import DESKTOP, Capability, HostFacts, Permission
+from mcp_toolserver.capabilities.requirements import RequirementSet
 from mcp_toolserver.errors import RegistrationError
 from mcp_toolserver.text.documents.file_type import Image
 from mcp_toolserver.text.json_schema import Schema, plain_schema
@@ -303,6 +304,8 @@ class ToolSpec:
     """The Agent Client Protocol's kind of tool."""
     subjects: Callable[[Any], tuple[str, ...]] | None = None
     """Arguments → the paths, commands or addresses that rules match; None for those that are marked so."""
+    requires: RequirementSet | None = None
+    """All that calls may touch; None for what mode and rules say."""
     script: Callable[[Any], str] = lambda _: ""
     """Arguments → the shell script that the call runs, empty for none. Rules match its parts as subjects, and
     the check of dangerous commands reads it."""

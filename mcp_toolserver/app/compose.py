@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from anyio import create_task_group, to_thread
 
 from mcp_toolserver.app.agent_model import model_options
+from mcp_toolserver.app.agent_policy import with_agent_policy
 from mcp_toolserver.app.confinement import back_up_histories, broker_policy, command_bounds, ssh_agent
 from mcp_toolserver.app.policy import (
     approvals_of,
@@ -34,7 +35,8 @@ from mcp_toolserver.pipeline.dispatcher import Choices, Dispatcher, Slots
 from mcp_toolserver.pipeline.narrowings import PLAN_MODE, Narrowings
 from mcp_toolserver.pipeline.nested_calls import NestedCalls, calls_without_client
 from mcp_toolserver.pipeline.registry import Registry, discover
-from mcp_toolserver.policy.rules import Policy
+from mcp_toolserver.policy.requirements import narrowing
+from mcp_toolserver.policy.rules import Narrowing, Policy
 from mcp_toolserver.protocol.http.tokens import Grant
 from mcp_toolserver.protocol.instructions import EnforcementStatus
 from mcp_toolserver.runtime.agents.spending import AgentLimits
@@ -51,7 +53,7 @@ from mcp_toolserver.runtime.processes.commands import CommandLimits, Commands
 from mcp_toolserver.runtime.processes.connections import Connections
 from mcp_toolserver.runtime.processes.sessions import Sessions
 from mcp_toolserver.runtime.providers import ProviderContext, Providers
-from mcp_toolserver.runtime.sandbox.layers.spec import may_share
+from mcp_toolserver.runtime.sandbox.layers.spec import TEMPORARY, may_share
 from mcp_toolserver.runtime.web.options import (
     WebOptions,
     host_patterns,
@@ -110,13 +112,13 @@ class Shared:
         held_by: ServerLock | None,
         upstreams: Sequence[UpstreamHost] = (),
     ) -> None:
-        self.settings, self.broker, self.found = settings, broker, found
-        self.upstreams = upstreams
+        self.registry = registry(settings)
+        self.settings = settings = with_agent_policy(settings, self.registry)
+        self.broker, self.found, self.upstreams = broker, found, upstreams
         self.facts = host_facts(settings, found, broker.proof if broker else None, server_lock=held_by)
         if upstreams:
             reach = "networked" if any(one.upstream.is_networked for one in upstreams) else "local"
             self.facts = replace(self.facts, upstreams=reach)
-        self.registry = registry(settings)
         self.web = WebOptions() if settings.network == "none" else web_options(settings)
         own = build_policy(settings, self.registry)
         self.project = project_rules(settings, own, self.registry)
@@ -402,6 +404,7 @@ class Application:
             approve=approvals_of(settings, shared.approvals, self.roots, self.user).approve,
             hooks=shared.hooks,
             is_dry_run=settings.dry_run,
+            requirements=_requirements(registry, self.roots, facts),
             rules=lenient_rules(registry),
             on_behalf_of=self.changes.on_behalf_of,
             slots=shared.slots,
@@ -471,7 +474,7 @@ def build_application(  # noqa: PLR0913  what the process has at its start
     """
     shared = Shared(settings, broker, found, held_by=held_by, upstreams=upstreams)
     hidden = shared.project.hidden_tools
-    settings = replace(settings, exclude_tools=(*settings.exclude_tools, *hidden))
+    settings = replace(shared.settings, exclude_tools=(*shared.settings.exclude_tools, *hidden))
     return Application(
         shared=shared,
         settings=settings,
@@ -637,6 +640,16 @@ def registry(settings: Settings) -> Registry:
         return Registry((*discover(), *own))
     except RegistrationError as error:
         raise SettingsError(f"tools of your own: {error}; give yours another name") from None
+
+
+def _requirements(registry: Registry, roots: Sequence[str], facts: HostFacts) -> Mapping[str, Narrowing]:
+    """Raises: SettingsError: the requirement set of a tool cannot be kept."""
+    specs = [entry.spec for entry in registry.entries.values()]
+    variables = {"workspace": roots, "ad-hoc": (TEMPORARY,) if facts.shares_tmp else (), "user-data": ()}
+    try:
+        return {spec.name: narrowing(spec, spec.requires, variables) for spec in specs if spec.requires}
+    except (RegistrationError, ValueError) as error:
+        raise SettingsError(f"tools of your own: {error}") from None
 
 
 def _excepted(settings: Settings) -> str:

@@ -111,7 +111,7 @@ def _hook_helpers(settings: Settings, path: str) -> Iterator[Helper]:
 
 def sandbox(settings: Settings) -> SandboxSpec:
     roots = wanted_roots(settings)
-    keys = (*key_files(settings.web_search_keys).values(), settings.agent_key_file)
+    keys = (*key_files(settings.web_search_keys).values(), settings.agent_key_file, settings.policy)
     secrets = (settings.config, settings.token_file, settings.tokens, settings.upstreams, *keys)
     return SandboxSpec(
         mode=settings.permission_mode.flag,

@@ -9,6 +9,7 @@ from functools import partial
 
 import anyio
 
+from mcp_toolserver.app.agent_policy import with_agent_policy
 from mcp_toolserver.app.confinement import back_up_histories, wanted_roots
 from mcp_toolserver.app.policy import (
     approvals_of,
@@ -189,11 +190,13 @@ def policy_of(
     """
     known = Registry(())
     files = (os.path.join(root, PROJECT_RULES) for root in settings.root)
-    if settings.deny or settings.ask or settings.allow or any(map(os.path.lexists, files)):
+    has_rules = settings.deny or settings.ask or settings.allow or settings.agent_policy
+    if has_rules or any(map(os.path.lexists, files)):
         # Only rules need to know all tools.
         from mcp_toolserver.app.compose import registry
 
         known = registry(settings)
+        settings = with_agent_policy(settings, known)
     own = build_policy(settings, known)
     policy = project_rules(settings, own, known).applied(own)
     hide_from_commands(settings, policy, broker, found.git)

@@ -19,13 +19,13 @@ from mcp_toolserver.app.compose import Application
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.setup import yaml
-from mcp_toolserver.commands.setup.jsonc import Broken
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import overridden
 from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.pipeline.nested_calls import ServerCaller
 from mcp_toolserver.policy.rules import Verdict
 from mcp_toolserver.settings import Raw, Settings
+from mcp_toolserver.text.jsonc import Broken
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 Build = Callable[[Settings], Application]

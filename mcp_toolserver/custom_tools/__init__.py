@@ -10,14 +10,18 @@
     to_anthropic, to_openai, to_mcp, to_acp
                                 export the definition of a tool
     as_entry                    the tool as an entry of the server's registry
+    AgentToolPolicy             DeepAgents' policy, which decides on the tools of a catalogue
 
 A file of tools for the server assigns them to `TOOLS`; the server's setting `tool-files` names the file.
 """
 
 from mcp_toolserver.capabilities.permissions import Permission as Permission
+from mcp_toolserver.capabilities.requirements import RequirementSet as RequirementSet
 from mcp_toolserver.custom_tools.arguments import ToolParameter as ToolParameter
 from mcp_toolserver.custom_tools.build import *
 from mcp_toolserver.custom_tools.loop import *
 from mcp_toolserver.custom_tools.registry import *
 from mcp_toolserver.custom_tools.tool import *
 from mcp_toolserver.errors import *
+from mcp_toolserver.policy.agent_tool_policy import AgentToolPolicy as AgentToolPolicy
+from mcp_toolserver.policy.agent_tool_policy import ToolDecision as ToolDecision

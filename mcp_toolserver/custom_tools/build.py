@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict, TypeVar, Unpack, get_args
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.capabilities.requirements import RequirementSet
 from mcp_toolserver.custom_tools.arguments import (
     ArgumentForm,
     ToolParameter,
@@ -65,6 +66,8 @@ class Declared(TypedDict, total=False):
     """The permission mode the server needs. Default: read-only if it only reads, else danger-full-access."""
     check_permissions: Check
     """Refuses a call by raising PermissionError; permits it by returning None or True."""
+    requires: RequirementSet | Mapping[str, object]
+    """All that its arguments may name: files, hosts or commands. Default: anything. Counts in the server."""
     kind: Kind
     """The Agent Client Protocol's tool kind. Default: other."""
     deadline: float
@@ -99,6 +102,7 @@ def declared_spec(
         args=form.args,
         run=run,
         kind=_choice(name, declared, "kind", _KINDS, "other"),
+        requires=_requires(name, declared),
         subjects=lambda args: tuple(texts_in(args.model_dump(mode="json"))),
         destructive=not only_reads if destructive is None else destructive,
         idempotent=only_reads if idempotent is None else idempotent,
@@ -139,6 +143,17 @@ def _choice(name: str, declared: Mapping[str, object], key: str, choices: Mappin
     if not isinstance(given, str) or given not in choices:
         raise RegistrationError(f"{name}: {key} must be one of {', '.join(choices)}")
     return choices[given]
+
+
+def _requires(name: str, declared: Mapping[str, object]) -> RequirementSet | None:
+    given = declared.get("requires")
+    try:
+        return None if given is None else RequirementSet.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise RegistrationError(
+            f"{name}: requires.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        ) from None
 
 
 def _deadline(name: str, declared: Mapping[str, object]) -> float:

@@ -177,6 +177,8 @@ class Dispatcher:
     hooks: tuple[Hook, ...] = ()
     is_dry_run: bool = False
     """Whether calls are decided and recorded, and none runs."""
+    requirements: Mapping[str, Narrowing] = field(default_factory=dict[str, Narrowing])
+    """What takes rights from every call of a tool."""
     rules: Callable[[Sequence[str]], tuple[Rule, ...]] = lambda _: ()
     """Parses rules; omits those that cannot be parsed."""
     on_behalf_of: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
@@ -448,6 +450,8 @@ class Dispatcher:
             through=through,
         )
         in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
+        if spec.name in self.requirements:
+            in_force = (*in_force, self.requirements[spec.name])
         if in_force and (narrowings := [one for one in in_force if one.applies(request)]):
             context = context.lowered(narrowings)
             request = replace(request, level=_level(spec, context.host))

@@ -175,6 +175,11 @@ class Registry:
         )
 
     @property
+    def members(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the tools of each toolset, those of DeepAgents included."""
+        return {name: tuple(self._members(name)) for name in (*DEEPAGENTS, *self.toolsets)}
+
+    @property
     def toolsets(self) -> tuple[str, ...]:
         """Names of the toolsets, sorted."""
         return tuple(sorted({entry.toolset for entry in self.entries.values()}))

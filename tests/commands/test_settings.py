@@ -51,10 +51,12 @@ VALUES = {
 """Of flags that neither take every text nor have a fixed set of values."""
 
 
-def test_every_flag_has_an_environment_twin() -> None:
+def test_every_flag_has_an_environment_twin(tmp_path: Path) -> None:
+    (policy := tmp_path / "policy").write_text('{"permissions": {}}', encoding="utf-8")
+    values = {**VALUES, "policy": str(policy)}
     for option in OPTIONS:
         if option.flag:
-            value = "true" if option.switch else VALUES.get(option.name, (*option.choices, "x")[0])
+            value = "true" if option.switch else values.get(option.name, (*option.choices, "x")[0])
             by_flag = read(f"--{option.name}", *([] if option.switch else [value])).settings
             assert by_flag == read(**{option.variable: value}).settings
 

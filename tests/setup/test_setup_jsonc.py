@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_toolserver.commands.setup import jsonc, toml, yaml
-from mcp_toolserver.commands.setup.jsonc import Broken
+from mcp_toolserver.commands.setup import toml, yaml
+from mcp_toolserver.text import jsonc
+from mcp_toolserver.text.jsonc import Broken
 
 NAMES = st.text('abc/*"\\{},é', max_size=4)
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-99, 99), st.floats(-9, 9), NAMES)

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from mcp_toolserver.commands.setup import jsonc, toml, yaml
+from mcp_toolserver.commands.setup import toml, yaml
 from mcp_toolserver.commands.setup.clients import OURS, Client, Entry, Scope, is_ours
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.text import jsonc
 
 NOT_CONFIRMED = 1
 """Exit status when nothing was written because nobody confirmed it, or the server does not start."""

@@ -10,7 +10,7 @@ from tomlkit.container import Container, OutOfOrderTableProxy
 from tomlkit.exceptions import ParseError, TOMLKitError
 from tomlkit.items import AbstractTable
 
-from mcp_toolserver.commands.setup.jsonc import Broken
+from mcp_toolserver.text.jsonc import Broken
 
 
 def parse(text: str) -> dict[str, JsonValue]:

@@ -14,7 +14,7 @@ import ruamel.yaml
 from pydantic import JsonValue
 from ruamel.yaml.error import YAMLError
 
-from mcp_toolserver.commands.setup.jsonc import Broken
+from mcp_toolserver.text.jsonc import Broken
 
 _RUAMEL: Any = ruamel.yaml
 """Its functions have no types."""

@@ -62,6 +62,11 @@ def expand(pattern: str) -> tuple[str, ...]:
     return alternatives
 
 
+def escaped(path: str) -> str:
+    """Return the pattern for `path` alone."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
+
+
 def listed(pattern: str) -> str:
     """Turn several globs with commas between them, as `*.js,*.ts`, into one with braces."""
     parts = [part.strip() for part in pattern.split(",")]

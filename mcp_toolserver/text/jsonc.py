@@ -4,12 +4,17 @@ Existing Python packages either format the whole text anew or start Node. Here t
 parses the text, with spaces in place of comments and trailing commas; its tokens say where each value is.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
+if TYPE_CHECKING:
+    # The command line is read with this, before anything else is imported.
+    from pydantic import JsonValue
 
 _COMMENT = re.compile(r"//[^\r\n]*+|/\*(?s:.*?)\*/")
 _TOKEN = re.compile(
@@ -39,7 +44,7 @@ class _Node:
     end: int
     comma: int | None = None
     """Position of the comma after it."""
-    children: "list[_Node]" = field(default_factory=list["_Node"])
+    children: list[_Node] = field(default_factory=list["_Node"])
 
     @property
     def after(self) -> int:
