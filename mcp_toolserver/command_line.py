@@ -31,7 +31,7 @@ ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
     "setup": "add this server to an MCP client, with the flags given, or remove it",
     "wrap": "confine another MCP server, and serve its tools over stdio",
-    "upstream": "show what such a server changed in its tools, and approve it",
+    "upstream": "show what such a server changed in its tools, and approve it; log in",
     "tools": "list the tools that these flags offer",
     "call": "run one tool and print its result",
     "doctor": "test what is enforced on this machine, and say what is missing",
@@ -124,7 +124,7 @@ _SHOWN: Mapping[Action, Container[str]] = {
     "serve": frozenset(option.name for option in OPTIONS) | {"config"},
     "setup": ("permission-mode", "root", "toolsets", "transport"),
     "wrap": ("permission-mode", "root", "network", "allow-domain", "git", "state-dir", "config"),
-    "upstream": ("state-dir",),
+    "upstream": ("state-dir", "upstreams"),
     "tools": ("permission-mode", "toolsets", "tools", "exclude-tools", "config"),
     "call": ("permission-mode", "root", "config"),
     "doctor": ("permission-mode", "root", "config"),
@@ -294,9 +294,13 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     wrap.add_argument("--name", dest="server", metavar="NAME", help=text)
     wrap.add_argument("--env", action="append", metavar="NAME", help="variable to pass on; repeatable")
     upstream.add_argument(
-        "what", choices=("list", "diff", "approve"), help="what to do with the definitions that wait"
+        "what",
+        choices=("list", "diff", "approve", "login", "logout"),
+        help="what to do with the definitions that wait, or with the token of a server that has a url",
     )
-    upstream.add_argument("server", metavar="NAME", nargs="?", help="the server, by its name in `wrap`")
+    upstream.add_argument(
+        "server", metavar="NAME", nargs="?", help="the server, by its name in `wrap` or the file"
+    )
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
     parsers["history"].add_argument("what", choices=("list", "restore"), help="what to do with the backups")
     parsers["history"].add_argument("backup", metavar="ID", nargs="?", help="the backup to restore")

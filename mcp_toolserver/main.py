@@ -269,10 +269,7 @@ def _run_without_broker(invocation: Invocation, found: HostExecutables) -> int:
                 return list_backups(state, settings.root)
             return restore(state, invocation.backup, found.git)
         case "upstream":
-            from mcp_toolserver.commands.upstream import upstream
-            from mcp_toolserver.stores.state_dir import state_folder
-
-            return upstream(state_folder(settings.state_dir), invocation)
+            return _upstream(invocation)
         case "token":
             from mcp_toolserver.commands.token import token
 
@@ -285,6 +282,20 @@ def _run_without_broker(invocation: Invocation, found: HostExecutables) -> int:
             from mcp_toolserver.commands.setup.setup import setup
 
             return setup(invocation, os.environ)
+
+
+def _upstream(invocation: Invocation) -> int:
+    from mcp_toolserver.commands.upstream import log_in, log_out, upstream
+    from mcp_toolserver.stores.state_dir import state_folder
+
+    state = state_folder(invocation.settings.state_dir)
+    match invocation.what:
+        case "login":
+            return log_in(state, invocation, os.environ)
+        case "logout":
+            return log_out(state, invocation.server)
+        case _:
+            return upstream(state, invocation)
 
 
 def _broker(settings: Settings, found: HostExecutables) -> Broker | None:

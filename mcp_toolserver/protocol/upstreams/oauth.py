@@ -180,14 +180,15 @@ class Authorization(httpx2.Auth):
         it is in progress, wait for its end. Raises: ToolError: it failed."""
         if self._login is None and (summary := await self.probe()) is not None:
             return summary
+        patience = self._seconds
         # Another call may have started it meanwhile.
         if (login := self._login) is None:
-            login = self._login = _Login()
+            login, patience = _Login(), 0.0
+            self._login = login
             background.start(lambda: self._run(login), name=f"the login to {self._name}")
-            await login.is_shown.wait()
-        else:
-            with anyio.move_on_after(self._seconds):
-                await login.has_ended.wait()
+        await login.is_shown.wait()
+        with anyio.move_on_after(patience):
+            await login.has_ended.wait()
         if not login.has_ended.is_set():
             return (
                 f"{self._name} takes a login. Show the user this address, to open in a browser here "
