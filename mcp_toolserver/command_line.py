@@ -33,7 +33,7 @@ ACTIONS: Mapping[Action, str] = {
     "serve": "serve MCP (the default)",
     "setup": "add this server to an MCP client, with the flags given, or remove it",
     "wrap": "confine another MCP server, and serve its tools over stdio",
-    "upstream": "approve what such a server changed in its tools, or fetch its package",
+    "upstream": "approve what such a server changed in its tools, fetch its package, or log in",
     "tools": "list the tools that these flags offer",
     "call": "run one tool and print its result",
     "policy": "explain the decision on a call, or test decisions against a file of cases",
@@ -316,10 +316,13 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     wrap.add_argument("--env", action="append", metavar="NAME", help="variable to pass on; repeatable")
     upstream.add_argument(
         "what",
-        choices=("list", "diff", "approve", "prepare"),
-        help="what to do with the definitions that wait; or fetch the package of a COMMAND such as npx",
+        choices=("list", "diff", "approve", "prepare", "login", "logout"),
+        help="what to do with the definitions that wait; prepare: fetch the package of a COMMAND such as npx; "
+        "login, logout: at a server with a url",
     )
-    upstream.add_argument("server", metavar="NAME", nargs="?", help="the server, by its name in `wrap`")
+    upstream.add_argument(
+        "server", metavar="NAME", nargs="?", help="the server, by its name in `wrap` or the file"
+    )
     _add_approvals_arguments(parsers["approvals"])
     parsers["cron"].add_argument("what", choices=("run", "list"), help="what to do with the schedules")
     parsers["history"].add_argument("what", choices=("list", "restore"), help="what to do with the backups")

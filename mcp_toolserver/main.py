@@ -320,11 +320,18 @@ def _of_state(invocation: Invocation, found: HostExecutables) -> int:
 
         return prepare(invocation, found, os.environ)
     from mcp_toolserver.commands.approvals import approvals
-    from mcp_toolserver.commands.upstream import upstream
+    from mcp_toolserver.commands.upstream import log_in, log_out, upstream
     from mcp_toolserver.stores.state_dir import state_folder
 
-    run = upstream if invocation.action == "upstream" else approvals
-    return run(state_folder(invocation.settings.state_dir), invocation)
+    state = state_folder(invocation.settings.state_dir)
+    match invocation.what:
+        case "login":
+            return log_in(state, invocation, os.environ)
+        case "logout":
+            return log_out(state, invocation.server)
+        case _:
+            run = upstream if invocation.action == "upstream" else approvals
+            return run(state, invocation)
 
 
 def _broker(settings: Settings, found: HostExecutables) -> Broker | None:

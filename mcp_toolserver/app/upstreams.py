@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from mcp_toolserver.app.compose import Application, Shared
     from mcp_toolserver.protocol.upstreams.connection import Connection, Open
+    from mcp_toolserver.protocol.upstreams.oauth import Authorization
     from mcp_toolserver.protocol.upstreams.servers import UpstreamServers
 
 IS_UPSTREAM = "IN_MCP_TOOLSERVER_GATEWAY"
@@ -193,6 +194,7 @@ def upstream_servers(app: Application, hosts: Sequence[UpstreamHost]) -> Upstrea
             listed=record.listed if record else [],
             roots=partial(_roots, app, host),
             open=opener,
+            auth=None if broker else _authorization(app, upstream),
         )
 
     settings = app.settings
@@ -203,6 +205,16 @@ def upstream_servers(app: Application, hosts: Sequence[UpstreamHost]) -> Upstrea
         excluded=frozenset(settings.exclude_tools),
         most_listed=0 if "lean" in settings.toolsets else MOST_LISTED,
     )
+
+
+def _authorization(app: Application, upstream: Upstream) -> Authorization | None:
+    """None for a server to which the operator gave a header."""
+    from mcp_toolserver.protocol.upstreams.oauth import Authorization
+
+    if "authorization" in map(str.lower, upstream.headers):
+        return None
+    private, seconds = app.shared.web.private, app.settings.ask_seconds
+    return Authorization(upstream, app.shared.state, private, seconds)
 
 
 def _roots(app: Application, host: UpstreamHost, usable: Sequence[str]) -> tuple[str, ...]:

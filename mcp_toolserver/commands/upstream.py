@@ -1,11 +1,18 @@
-"""`upstream`: lists the servers behind the gateway, shows which definitions wait, and approves them."""
+"""`upstream`: lists the servers behind the gateway, shows which definitions wait, and approves them; logs in
+to servers with a URL.
+"""
 
+import os
 import sys
+from collections.abc import Mapping
 
 from mcp_toolserver.command_line import Invocation
-from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.errors import SettingsError, ToolError
 from mcp_toolserver.gateway.definitions import difference
-from mcp_toolserver.stores.pins import Pins, Record, pinned_servers
+from mcp_toolserver.gateway.upstream_file import read_upstreams
+from mcp_toolserver.runtime.web.options import private_places
+from mcp_toolserver.stores.oauth_tokens import TokenStore
+from mcp_toolserver.stores.pins import NAME, Pins, Record, pinned_servers
 
 
 def upstream(state: str, invocation: Invocation) -> int:
@@ -51,3 +58,49 @@ def _confirmed() -> bool:
         print("Nothing is approved: add --yes, or answer on a terminal.")
         return False
     return input("Approve what is shown? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def log_in(state: str, invocation: Invocation, environ: Mapping[str, str]) -> int:
+    """Log in to a server of the file through the user's browser; exit status 1 if that fails.
+
+    Raises:
+        SettingsError: there is no such server, or the file is wrong.
+    """
+    settings = invocation.settings
+    if settings.upstreams is None:
+        raise SettingsError("name the file of servers: --upstreams FILE")
+    every = read_upstreams(settings.upstreams, environ, os.path.expanduser("~"))
+    found = {one.name: one for one in every if one.url}
+    if invocation.server not in found:
+        raise SettingsError(f"name a server that has a url; there are: {', '.join(found) or 'none'}")
+    # It imports the SDK, which takes most of a second.
+    import anyio
+
+    from mcp_toolserver.protocol.upstreams.oauth import Authorization
+
+    private = private_places(settings.web_private)
+    authorization = Authorization(found[invocation.server], state, private)
+
+    def show(page: str) -> None:
+        print(f"Open this page in a browser on this machine:\n{page}", flush=True)
+
+    try:
+        print(anyio.run(authorization.log_in, show))
+    except ToolError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def log_out(state: str, name: str) -> int:
+    """Remove the token of a server. Raises: SettingsError: it cannot be removed."""
+    if not NAME.fullmatch(name):
+        raise SettingsError("name a server")
+    try:
+        had_token = TokenStore(state=state, name=name, url="").remove()
+    except OSError as error:
+        raise SettingsError(f"the token cannot be removed: {error.strerror or error}") from None
+    print(
+        f"Removed the token of {name}; revoke it at its provider too." if had_token else "There is no token."
+    )
+    return 0

@@ -53,6 +53,8 @@ class OAuth(BaseModel):
     client_id: str = ""
     client_secret: str = Field(default="", repr=False)
     scope: str = ""
+    callback_port: int = Field(default=0, ge=0, lt=65_536)
+    """For the redirect to http://127.0.0.1:PORT/callback; 0 for any that is free."""
 
 
 class Upstream(BaseModel):

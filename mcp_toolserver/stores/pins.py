@@ -7,9 +7,8 @@ until the operator approves it.
 import json
 import os
 import re
-import secrets
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,7 +17,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.stores.file_lock import locked
-from mcp_toolserver.stores.state_dir import private_folder
+from mcp_toolserver.stores.state_dir import private_folder, replace_file
 
 FOLDER = "pins"
 
@@ -113,21 +112,9 @@ class Pins:
                 record.command = self._command or record.command
                 yield record
                 if (text := json.dumps(asdict(record))) != before:
-                    self._write(f"{folder}/{self._name}.json", text)
+                    replace_file(f"{folder}/{self._name}.json", text)
         finally:
             os.close(lock)
-
-    def _write(self, path: str, text: str) -> None:
-        new = f"{path}.{secrets.token_hex(4)}"
-        try:
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(text.encode())
-                os.fsync(file.fileno())
-            os.rename(new, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(new)
-            raise
 
 
 def pinned_servers(state: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 import stat
 import sys
 from contextlib import suppress
@@ -56,6 +57,20 @@ def private_folder(state: str, name: str) -> str:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise PermissionError(None, "it is not a private folder of this user")
     return path
+
+
+def replace_file(path: str, text: str) -> None:
+    """Write a file that only this user can read, or replace it whole. Raises: OSError."""
+    new = f"{path}.{secrets.token_hex(4)}"
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(text.encode())
+            os.fsync(file.fileno())
+        os.rename(new, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(new)
+        raise
 
 
 def open_owned(path: str, parent: int | None = None) -> int:

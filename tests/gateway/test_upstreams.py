@@ -315,4 +315,4 @@ async def test_a_server_with_an_address_needs_what_the_operator_maps(
             assert "toolserver://config" in await said(app, "ListMcpResources", server="far")
             # A server with upstream servers is none itself.
             assert "of circle are not known" in await said(app, "MCP", server="circle", tool="ls")
-            assert "cannot be reached" in await said(app, "MCP", server="stranger", tool="ls")
+            assert "takes a login" in await said(app, "MCP", server="stranger", tool="ls")

@@ -23,6 +23,7 @@ from mcp_toolserver.gateway.server_process import ErrorRelay, TooLong, how_it_en
 from mcp_toolserver.gateway.upstream_file import Upstream
 from mcp_toolserver.protocol.client import cause
 from mcp_toolserver.protocol.client_identity import GATEWAY
+from mcp_toolserver.protocol.upstreams.oauth import Authorization
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 
@@ -59,6 +60,7 @@ class Connection:
         background: Background,
     ) -> None:
         self.upstream, self.roots = upstream, roots
+        self.auth: Authorization | None = None
         self.gone = ""
         """Why the server answers no more, as its transport sees it, to follow its name."""
         self.notes: Callable[[], Awaitable[Sequence[str]]] = nothing_to_note
@@ -114,6 +116,8 @@ class Connection:
             name, seconds = self.upstream.name, self.upstream.timeout
             raise TimedOut(f"The MCP server {name} did not answer within {seconds:g} s.") from None
         except MCPError as error:
+            if self.auth and self.auth.refusal:
+                raise Unavailable(self.auth.refusal) from None
             if self.gone or error.error.code == mcp.CONNECTION_CLOSED:
                 self.close()
                 raise Unavailable(
@@ -149,7 +153,9 @@ class Connection:
                     ready.set()
                     await self._ended.wait()
         except Exception as error:  # noqa: BLE001  of whatever kind, it is why there is no connection
-            self._why = f"The MCP server {name} {self.gone or f'cannot be reached: {cause(error)}'}."
+            self._why = (self.auth and self.auth.refusal) or (
+                f"The MCP server {name} {self.gone or f'cannot be reached: {cause(error)}'}."
+            )
         finally:
             self._client = None
             if not ready.is_set() or self.gone:

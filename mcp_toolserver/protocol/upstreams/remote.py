@@ -26,7 +26,7 @@ async def remote_transport(upstream: Upstream, connection: Connection) -> AsyncG
         return httpx2.AsyncClient(
             headers={**upstream.headers, **(headers or {})},
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=upstream.timeout),
-            auth=auth,
+            auth=connection.auth,
             transport=_Bounded(httpx2.AsyncHTTPTransport()),
         )
 

@@ -30,6 +30,7 @@ from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.policy.rules import FOREIGN
 from mcp_toolserver.protocol.upstreams.connection import Answer, Connection, Open
 from mcp_toolserver.protocol.upstreams.content import answered, output_of
+from mcp_toolserver.protocol.upstreams.oauth import Authorization
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.text.json_values import texts_in
@@ -65,6 +66,7 @@ class Server:
     """Opens a transport to it, started with these folders."""
     listed: list[JsonValue] = field(default_factory=list[JsonValue])
     """The definitions that it listed last, perhaps to an earlier process."""
+    auth: Authorization | None = None
     connections: dict[tuple[str, ...], Connection] = field(default_factory=dict[tuple[str, ...], Connection])
 
     @property
@@ -96,7 +98,7 @@ class UpstreamServers:
         most_listed: int,
     ) -> None:
         self.servers = {one.upstream.name: one for one in servers}
-        self._background = background
+        self.background = background
         self._named, self._excluded, self._most_listed = named_tools, excluded, most_listed
         self.changed: Callable[[], object] = lambda: None
         """Called when the list of tools has changed."""
@@ -148,9 +150,10 @@ class UpstreamServers:
         if roots not in server.connections:
             while len(server.connections) >= _MOST_CONNECTIONS:
                 server.connections.pop(next(iter(server.connections))).close()
-            server.connections[roots] = Connection(
-                server.upstream, roots, server.open(roots), partial(self._found, server), self._background
+            server.connections[roots] = connection = Connection(
+                server.upstream, roots, server.open(roots), partial(self._found, server), self.background
             )
+            connection.auth = server.auth
         return server.connections[roots]
 
     async def _try(self, server: Server) -> None:
@@ -292,6 +295,20 @@ class CallUpstreams:
         found = await connection.request(lambda client: client.read_resource(uri), self._answer(name))
         blocks = [mcp.EmbeddedResource(type="resource", resource=one) for one in found.contents]
         return output_of(blocks, None, name, await connection.notes())
+
+    async def authorize(self, name: str) -> str:
+        """See `Authorization.authorize`."""
+        server = self._server(name)
+        if server.auth is None:
+            return (
+                f"{name} takes no login: it is a program on this machine, or has a header for authorization."
+            )
+        found = await server.auth.authorize(self.servers.background)
+        # The next call does not wait for the time of the next attempt.
+        for roots, connection in list(server.connections.items()):
+            if connection.state != "connected":
+                server.connections.pop(roots).close()
+        return found
 
     async def _resources(self, server: Server) -> list[str]:
         name, connection = server.upstream.name, self._connection(server)

@@ -2,7 +2,6 @@
 because that takes seconds.
 """
 
-import ipaddress
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +19,7 @@ from mcp_toolserver.capabilities.model import (
     UserText,
 )
 from mcp_toolserver.errors import SettingsError, TimedOut, Unavailable
+from mcp_toolserver.text.web.urls import is_loopback
 
 if TYPE_CHECKING:
     from mcp_toolserver.runtime.models.client import ModelClient
@@ -50,12 +50,7 @@ class Endpoint:
     @property
     def is_loopback(self) -> bool:
         """Whether it is on this machine."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
 
 @dataclass(frozen=True, kw_only=True)

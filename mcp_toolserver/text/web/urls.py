@@ -7,7 +7,7 @@ backslash, a number that is an address in disguise. What only spells the same th
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.text.search.glob import wildcard
@@ -59,6 +59,14 @@ class Url:
 def bracketed(host: str) -> str:
     """Return a host as it is written in an address: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, in its one spelling, is this machine."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def canonical_url(text: str) -> str:

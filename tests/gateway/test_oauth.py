@@ -1,0 +1,379 @@
+"""Logins to other MCP servers: real servers over real HTTP on loopback."""
+
+import asyncio
+import json
+import logging
+import stat
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import httpx
+import pytest
+import pytest_asyncio
+from mcp.server.auth.provider import RegistrationError
+from mcp.shared.auth import OAuthClientInformationFull
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from mcp_toolserver.errors import Denied, SettingsError, ToolError, Unavailable
+from mcp_toolserver.runtime.background import Background
+from mcp_toolserver.stores.oauth_tokens import TokenStore
+from tests.gateway.oauth_server import Protected, browse, get, log_in, protected, serving, whoami
+from tests.support.live import Setup, connected, text
+from tests.support.process_layer import server_command
+
+
+@pytest_asyncio.fixture
+async def up() -> AsyncGenerator[Protected]:
+    async with protected() as server:
+        yield server
+
+
+def exposed(state: Path, secrets: set[str], *texts: str) -> list[str]:
+    """Where a secret lies other than in a file that only this user can read."""
+    files = {path: path.read_text(encoding="utf-8") for path in state.rglob("*") if path.is_file()}
+    wrong = [one for one in texts if any(secret in one for secret in secrets)]
+    for path, content in files.items():
+        private = (
+            stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        )
+        if any(secret in content for secret in secrets) and not (
+            private and path == state / "oauth/files.json"
+        ):
+            wrong.append(str(path))
+    return wrong
+
+
+async def test_a_login_is_used_and_renewed_and_its_token_is_in_one_private_file(
+    up: Protected, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    auth = up.authorization(tmp_path)
+    with pytest.raises(Unavailable, match=r"files takes a login.*McpAuth.*upstream login files") as refused:
+        await whoami(up, auth)
+    assert not up.authority.clients, "a call registers no client"
+    up.authority.lifetime = 0
+    end = await log_in(auth)
+    (asked,) = up.authority.asked
+    assert (asked.resource, asked.scopes) == (up.url, ["read"])
+    assert "accepts the stored token" in end
+    up.authority.lifetime = 3600
+    assert await whoami(up, up.authorization(tmp_path)) in up.authority.clients
+    assert await whoami(up, auth) in up.authority.clients
+    assert up.authority.renewals == 1
+    # The server no longer accepts it, but the authorization server renews it.
+    up.authority.access.clear()
+    assert await whoami(up, auth) in up.authority.clients
+    assert up.authority.renewals == 2
+    # The server of the test, and the client library under its browser, log on their own account.
+    logged = [
+        one.getMessage() for one in caplog.records if not one.name.startswith(("mcp.server", "httpcore"))
+    ]
+    assert exposed(tmp_path, up.authority.issued, str(refused.value), end, *logged) == []
+    assert any(secret in (tmp_path / "oauth/files.json").read_text() for secret in up.authority.issued)
+
+
+async def test_a_revoked_token_takes_another_login(up: Protected, tmp_path: Path) -> None:
+    auth = up.authorization(tmp_path)
+    await log_in(auth)
+    up.authority.access.clear()
+    up.authority.refresh.clear()
+    with pytest.raises(Unavailable, match=r"expired or was rejected.*upstream login files"):
+        await whoami(up, auth)
+    assert await auth.probe() is None
+    await log_in(auth)
+    assert await whoami(up, auth)
+
+
+async def test_a_token_for_another_audience_is_rejected_once_and_not_stored(
+    up: Protected, tmp_path: Path
+) -> None:
+    up.authority.audience = "https://other.example/mcp"
+    with pytest.raises(Unavailable, match=r"rejects the token.*audience"):
+        await log_in(up.authorization(tmp_path))
+    assert len(up.authority.asked) == 1
+    assert not (tmp_path / "oauth").exists()
+
+
+async def test_only_the_redirect_with_the_state_ends_a_login_and_it_does_once(
+    up: Protected, tmp_path: Path
+) -> None:
+    wrong: list[str] = []
+    places: list[str] = []
+
+    async def visit(page: str) -> None:
+        location = (await get(page)).headers["location"]
+        places.append(location)
+        start, (state,) = location.partition("?")[0], parse_qs(urlsplit(location).query)["state"]
+        host = urlsplit(location).netloc
+        for title, target, headers in (
+            ("no state", f"{start}?code=x", {}),
+            ("a forged state", f"{start}?code=x&state={state[:-1]}%21", {}),
+            ("an empty state", f"{start}?code=x&state=", {}),
+            ("two states", f"{start}?code=x&state={state}&state={state}", {}),
+            ("another path", location.replace("/callback", "/other"), {}),
+            ("another host", location, {"Host": f"rebound.example:{host.rpartition(':')[2]}"}),
+            ("another port", location, {"Host": "127.0.0.1:1"}),
+            ("too long", f"{location}&x={'x' * 20_000}", {}),
+        ):
+            try:
+                answer = await get(target, **headers)
+            except httpx.HTTPError:
+                continue
+            if answer.status_code != 400 or state in answer.text or "code" in answer.text:
+                wrong.append(title)
+        async with httpx.AsyncClient() as http:
+            assert (await http.post(location)).status_code == 400
+        assert (wrong, (await get(location)).status_code) == ([], 200)
+        with suppress(httpx.TransportError):
+            assert (await get(location)).status_code == 400
+
+    auth = up.authorization(tmp_path)
+    assert "accepts" in await log_in(auth, visit)
+    assert wrong == []
+    with pytest.raises(httpx.ConnectError):
+        await get(places[0])
+    assert len(up.authority.access) == 1
+    used = parse_qs(urlsplit(places[0]).query)["code"][0]
+    (client,) = up.authority.clients.values()
+    form = {
+        "grant_type": "authorization_code",
+        "code": used,
+        "client_id": client.client_id,
+        "code_verifier": "x",
+    }
+    form |= {"client_secret": client.client_secret or "", "redirect_uri": places[0].partition("?")[0]}
+    async with httpx.AsyncClient() as http:
+        replayed = await http.post(f"{up.issuer}token", data=form)
+    assert replayed.json()["error"] == "invalid_grant"
+
+
+async def test_two_servers_do_not_renew_the_same_token(up: Protected, tmp_path: Path) -> None:
+    auth, other = up.authorization(tmp_path), up.authorization(tmp_path)
+    up.authority.lifetime = 0
+    await log_in(other)
+    up.authority.lifetime = 3600
+    store = TokenStore(state=str(tmp_path), name="files", url=up.url)
+    async with store.locked(1):
+        waiting = asyncio.create_task(auth.probe())
+        await log_in(other)
+    with anyio.fail_after(10):
+        assert "accepts" in str(await waiting)
+    assert up.authority.renewals == 0
+
+
+async def test_a_changed_address_gets_no_token(up: Protected, tmp_path: Path) -> None:
+    await log_in(up.authorization(tmp_path))
+    async with protected() as other:
+        with pytest.raises(Unavailable, match="no token is stored"):
+            await whoami(other, other.authorization(tmp_path))
+        assert {header for _, header in other.requests} == {""}
+    assert await whoami(up, up.authorization(tmp_path))
+
+
+async def test_a_refused_login_and_a_damaged_file_are_no_token(up: Protected, tmp_path: Path) -> None:
+    auth = up.authorization(tmp_path)
+    up.authority.refuses = True
+    with pytest.raises(Denied, match="refused the login"):
+        await log_in(auth)
+    assert not (tmp_path / "oauth").exists()
+    up.authority.refuses = False
+    await log_in(auth)
+    damaged = json.dumps({"url": up.url, "grant": "{}]"})
+    (tmp_path / "oauth/files.json").write_text(damaged, encoding="utf-8")
+    with pytest.raises(Unavailable, match=r"cannot be read.*upstream login files"):
+        await whoami(up, auth)
+    await log_in(auth)
+    assert await whoami(up, auth)
+
+
+async def test_the_operators_client_and_scope_are_used(up: Protected, tmp_path: Path) -> None:
+    await log_in(up.authorization(tmp_path))
+    ((name, client),) = up.authority.clients.items()
+    assert client.redirect_uris
+    port = client.redirect_uris[0].port
+    given = {
+        "client_id": name,
+        "client_secret": client.client_secret,
+        "scope": "read write",
+        "callback_port": port,
+    }
+    client.scope = "read write"
+    auth = up.authorization(tmp_path, **given)
+    await log_in(auth)
+    assert await whoami(up, auth) == name
+    assert (list(up.authority.clients), up.authority.asked[-1].scopes) == ([name], ["read", "write"])
+
+
+def configured(up: Protected, folder: Path, mode: str) -> Setup:
+    """A server with the protected one upstream, whose tool it offers in every mode."""
+    entry = {"url": up.url, "tools": {"whoami": "read-only"}}
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"files": entry}}), encoding="utf-8")
+    private = f'web-private = ["{urlsplit(up.issuer).netloc}"]'
+    (folder / "config.toml").write_text(private, encoding="utf-8")
+    flags = ("--upstreams", str(folder / "servers.json"), "--config", str(folder / "config.toml"))
+    return Setup.below(folder, mode, *flags)
+
+
+async def program(setup: Setup, *words: str) -> tuple[int | None, str]:
+    """Run a command, with a browser for the page that it prints; its exit status and output."""
+    command = [*server_command(), *words, "--state-dir", str(setup.home / "state"), *setup.flags]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=PIPE, stderr=STDOUT, env=setup.environment
+    )
+    assert process.stdout is not None
+    printed = ""
+    with anyio.fail_after(60):
+        async for line in process.stdout:
+            printed += line.decode()
+            if line.startswith(b"http"):
+                await browse(line.decode().strip())
+        return await process.wait(), printed
+
+
+async def test_a_confined_server_uses_and_renews_what_the_operator_logged_in_to(
+    up: Protected, tmp_path: Path
+) -> None:
+    setup = configured(up, tmp_path, "read-only")
+    up.authority.lifetime = 0
+    status, printed = await program(setup, "upstream", "login", "files")
+    assert (status, "accepts the stored token" in printed) == (0, True), printed
+    up.authority.lifetime = 3600
+    async with connected(setup) as client:
+        said = text(await client.call_tool("mcp__files__whoami", {}))
+        assert next(iter(up.authority.clients)) in said
+        assert up.authority.renewals == 1
+        assert (await program(setup, "upstream", "logout", "files"))[0] == 0
+        said = text(await client.call_tool("mcp__files__whoami", {}))
+        assert "no token is stored" in said
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        assert "McpAuth" not in listed
+    status, printed = await program(setup, "upstream", "login", "other")
+    assert (status, "there are: files" in printed) == (2, True), printed
+
+
+async def test_a_model_asks_its_user_to_log_in(up: Protected, tmp_path: Path) -> None:
+    setup = configured(up, tmp_path, "danger-full-access")
+    async with connected(setup) as client:
+
+        async def say(name: str, **arguments: object) -> str:
+            answers.append(text(await client.call_tool(name, {"server": "files", **arguments})))
+            return answers[-1]
+
+        answers: list[str] = []
+        assert "Call McpAuth" in await say("ListMcpResources")
+        page = (await say("McpAuth")).splitlines()[-1]
+        await browse(page)
+        assert "accepts the stored token" in await say("McpAuth")
+        assert next(iter(up.authority.clients)) in await say("MCP", tool="whoami")
+        assert "accepts the stored token" in await say("McpAuth")
+        assert len(up.authority.asked) == 1
+    assert (setup.home / "state/audit").exists()
+    assert exposed(setup.home / "state", up.authority.issued, *answers) == []
+
+
+async def test_a_login_of_several_calls_is_one_and_so_is_its_failure(up: Protected, tmp_path: Path) -> None:
+    background = Background()
+    try:
+        for refuses in (True, False):
+            auth, up.authority.refuses = up.authorization(tmp_path), refuses
+            with anyio.fail_after(20):
+                page = (await auth.authorize(background)).splitlines()[-1]
+                ends = [asyncio.create_task(auth.authorize(background)) for _ in range(2)]
+                await browse(page)
+                found = await asyncio.gather(*ends, return_exceptions=True)
+            wanted = [Denied, Denied] if refuses else [str, str]
+            assert [type(one) for one in found] == wanted
+            assert auth.refusal.endswith("`mcp-toolserver upstream login files`.") or not refuses
+        assert "accepts the stored token" in await auth.authorize(background)
+        assert len(up.authority.asked) == 2
+    finally:
+        await background.aclose()
+
+
+async def test_a_login_that_cannot_begin_says_why(up: Protected, tmp_path: Path) -> None:
+    taken = urlsplit(up.url).port
+    with pytest.raises(Unavailable, match=f"port {taken} .* is in use"):
+        await log_in(up.authorization(tmp_path, callback_port=taken))
+    with pytest.raises(SettingsError, match="url of files"):
+        Protected("ftp://example.org").authorization(tmp_path)
+    with pytest.raises(Denied, match="not an https address"):
+        await log_in(Protected("http://example.org/mcp").authorization(tmp_path))
+    up.authority.register_client = _refuse
+    with pytest.raises(Unavailable, match=r"registers no client.*oauth\.client_id"):
+        await log_in(up.authorization(tmp_path))
+    async with serving(lambda _: Starlette(), []) as origin:
+        assert "takes no login" in await log_in(Protected(origin).authorization(tmp_path))
+
+
+async def _refuse(client_info: OAuthClientInformationFull) -> None:
+    raise RegistrationError(error="invalid_client_metadata")
+
+
+async def test_no_address_that_a_server_names_leads_to_a_private_host(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    internal: list[tuple[str, str]] = []
+    named: dict[str, str] = {}
+    tokens: dict[str, object] = {"refresh_token": "a-secret"}
+
+    def hostile(origin: str) -> ASGIApp:
+        def say(request: Request) -> JSONResponse:
+            place = {name: named.get(name, f"{origin}/{name}") for name in ("token", "authorize", "register")}
+            issuer = named.get("issuer", origin)
+            if request.url.path == "/token":
+                return JSONResponse(tokens)
+            if request.url.path == "/register" and request.method == "POST":
+                return JSONResponse({"client_id": "x"}, 201)
+            if request.url.path.startswith("/.well-known/oauth-protected"):
+                audience = named.get("audience", f"{origin}/mcp")
+                return JSONResponse({"resource": audience, "authorization_servers": [issuer]})
+            if request.url.path.startswith("/.well-known"):
+                metadata = {f"{name}_endpoint": url for name, url in place.items() if name == "token"}
+                metadata |= {"authorization_endpoint": place["authorize"]}
+                metadata |= {"registration_endpoint": place["register"], "issuer": issuer}
+                return JSONResponse(metadata)
+            where = named.get("resource", f"{origin}/.well-known/oauth-protected-resource")
+            return JSONResponse({}, 401, {"www-authenticate": f'Bearer resource_metadata="{where}"'})
+
+        return Starlette(routes=[Route("/{path:path}", say, methods=["GET", "POST"])])
+
+    async def agree(page: str) -> None:
+        (state,), (place,) = (parse_qs(urlsplit(page).query)[name] for name in ("state", "redirect_uri"))
+        await get(f"{place}?code=x&state={state}")
+
+    wrong: list[str] = []
+    up = Protected("")
+    async with serving(lambda _: Starlette(), internal) as inside, serving(hostile, up.requests) as outside:
+        up.url = f"{outside}/mcp"
+        for part in ("resource", "issuer", "register", "token"):
+            for target in (inside, "http://93.184.216.34", "https://169.254.169.254", "https://10.0.0.1"):
+                named.clear()
+                named[part] = f"{target}/{part}"
+                try:
+                    wrong.append(f"{part} at {target}: {await log_in(up.authorization(tmp_path), agree)}")
+                except Denied:
+                    pass
+                except ToolError as error:
+                    wrong.append(f"{part} at {target}: {error}")
+        named.clear()
+        for why in ("gives no token", "a response that is not valid", "does not describe itself"):
+            with pytest.raises(Unavailable, match=why) as invalid:
+                await log_in(up.authorization(tmp_path), agree)
+            assert "a-secret" not in f"{invalid.value}{caplog.text}"
+            if "access_token" in tokens:
+                named["audience"] = "https://other.example/mcp"
+            # No number of seconds fits into a float.
+            tokens |= {"access_token": "a-secret", "expires_in": 10**400}
+        named.clear()
+        named["authorize"] = "http://93.184.216.34/authorize"
+        with pytest.raises(Denied, match="not an https address"):
+            await log_in(up.authorization(tmp_path))
+    assert (wrong, internal) == ([], [])
