@@ -191,7 +191,8 @@ def upstream_servers(app: Application, hosts: Sequence[UpstreamHost]) -> Upstrea
             definitions=Definitions(
                 server=upstream.name, pins=pins, normal=normaliser(command, places, datetime.now(UTC))
             ),
-            listed=record.listed if record else [],
+            # Another command of the same name may be another server.
+            listed=record.listed if record and record.command == command else [],
             roots=partial(_roots, app, host),
             open=opener,
             auth=None if broker else _authorization(app, upstream),

@@ -287,6 +287,7 @@ def test_a_file_that_asks_for_too_much_or_cannot_be_read_stops_the_start(at: Pla
     assert "this server has --network none" in start({})
 
 
+@pytest.mark.requirement("SW-34", "SW-35")
 @pytest.mark.parametrize("kind", ["http", "sse"])
 async def test_a_server_with_an_address_needs_what_the_operator_maps(
     at: Place, tmp_path: Path, kind: str
@@ -312,7 +313,9 @@ async def test_a_server_with_an_address_needs_what_the_operator_maps(
             assert shown.annotations
             assert (shown.annotations.read_only_hint, shown.annotations.open_world_hint) == (True, True)
             assert "requires danger-full-access" in await said(app, "mcp__far__ls")
-            assert "toolserver://config" in await said(app, "ListMcpResources", server="far")
+            assert "toolserver://config" in await said(app, "ListMcpRes", server="far")
+            read = await said(app, "ReadMcpRes", server="far", uri="toolserver://security")
+            assert read.startswith("toolserver://security:\nread-only, enforced by")
             # A server with upstream servers is none itself.
             assert "of circle are not known" in await said(app, "MCP", server="circle", tool="ls")
             assert "takes a login" in await said(app, "MCP", server="stranger", tool="ls")

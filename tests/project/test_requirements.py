@@ -24,7 +24,7 @@ UPDATE = "review the change, then run  python -m tests requirements"
 INTRODUCTION = """# Requirements
 
 Generated. The product implements five systems. Each requirement of theirs holds, and tests prove it; or it
-differs, with the reason; or it is planned."""
+differs, with the reason."""
 
 LEVELS = """
 ## Levels and hints that differ from the catalogue
@@ -89,7 +89,7 @@ def requirements() -> Iterator[str]:
 def page() -> str:
     lines = [*requirements()]
     verdicts = [line.split(" | ")[2] for line in lines if not line.startswith("\n")]
-    counts = ", ".join(f"{verdicts.count(one)} {one}" for one in ("holds", "differs", "planned", "unproved"))
+    counts = ", ".join(f"{verdicts.count(one)} {one}" for one in ("holds", "differs", "unproved"))
     reasons = [f"| {name} | {said[0]} |" for name, _, _, _, *said in rows("levels.txt") if said]
     counted = f"\n{len(verdicts)} requirements: {counts}."
     return "\n".join((INTRODUCTION, counted, *lines, LEVELS, *reasons, ""))
@@ -99,8 +99,7 @@ def test_each_requirement_has_a_test_or_a_reason_and_each_mark_a_requirement() -
     listed = {name: "".join(said[1:]) for name, *said in rows("requirements.txt") if said}
     assert PROOFS.keys() <= listed.keys()
     assert [name for name, said in listed.items() if not said and name not in PROOFS] == []
-    verdicts = {said.partition(": ")[0] for said in listed.values() if said}
-    assert verdicts == {"differs", "planned"}
+    assert {said.partition(": ")[0] for said in listed.values() if said} == {"differs"}
 
 
 def test_levels_kinds_and_hints_are_those_of_the_catalogue_or_differ_for_a_reason() -> None:
