@@ -81,6 +81,11 @@ class Connection:
         """`connected`, `not connected`, or why it failed."""
         return "connected" if self._client else self._why or "not connected"
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is connected, or has to wait until it tries again."""
+        return self._client is not None or time.monotonic() < self._next_try
+
     async def client(self) -> Client:
         """The connected client. Raises: Unavailable: there is none, or not yet again."""
         async with self._connecting:

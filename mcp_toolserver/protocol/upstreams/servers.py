@@ -72,8 +72,8 @@ class Server:
     @property
     def is_unknown(self) -> bool:
         """Whether it has to be asked for its tools: the first time, or because they have changed."""
-        stale = any(one.is_stale for one in self.connections.values())
-        return stale or not (self.listed or self.connections)
+        every = self.connections.values()
+        return any(one.is_stale for one in every) or not (self.listed or any(one.is_busy for one in every))
 
     @property
     def state(self) -> str:
