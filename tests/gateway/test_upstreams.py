@@ -44,7 +44,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
 
 async def said(app: Application, named: str, caller: Person | None = None, **arguments: Any) -> str:
     """The text of a result, without the frame around it."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(90):
         result = await app.dispatcher.call(named, arguments, caller or Person())
     return re.sub(r"\[untrusted content of the MCP server .*\]\n|\n\[untrusted .* ends\]", "", result.text)
 

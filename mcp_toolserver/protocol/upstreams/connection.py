@@ -1,5 +1,6 @@
 """The connection to one upstream server: made on first use, and again after a failure."""
 
+import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -24,7 +25,7 @@ from mcp_toolserver.gateway.upstream_file import Upstream
 from mcp_toolserver.protocol.client import cause
 from mcp_toolserver.protocol.client_identity import GATEWAY
 from mcp_toolserver.protocol.upstreams.oauth import Authorization
-from mcp_toolserver.runtime.background import Background
+from mcp_toolserver.runtime.background import Background, ended
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess
 
 DELAYS = (1.0, 2.0, 5.0, 15.0, 60.0)
@@ -73,6 +74,7 @@ class Connection:
         self._client: Client | None = None
         self._connecting = anyio.Lock()
         self._ended = anyio.Event()
+        self._serving: asyncio.Task[None] | None = None
         self._failures, self._next_try = 0, -math.inf
         self._why = ""
 
@@ -96,9 +98,13 @@ class Connection:
                 return self._client
             if (wait := self._next_try - time.monotonic()) > 0:
                 raise Unavailable(f"{self._why} The next attempt is made in {math.ceil(wait)} s.")
+            if self._serving is not None:
+                # Its process is gone before the next one starts.
+                await ended(self._serving)
             ready = anyio.Event()
             self._ended = anyio.Event()
-            self._background.start(lambda: self._serve(ready), name=f"the MCP server {self.upstream.name}")
+            name = f"the MCP server {self.upstream.name}"
+            self._serving = self._background.start(lambda: self._serve(ready), name=name)
             await ready.wait()
             if self._client is None:
                 raise Unavailable(self._why)
