@@ -57,17 +57,10 @@ def parse(text: str) -> JsonValue:
     return value
 
 
-def source(text: str, path: Sequence[str]) -> str:
-    """The text of the value at `path`, which must be there, for `put`."""
-    text, _, root = _read(text)
-    node = _nodes(text, root, path)[-1]
-    return text[node.start : node.end]
-
-
-def put(text: str, path: Sequence[str], value: JsonValue, source: str = "") -> str:
+def put(text: str, path: Sequence[str], value: JsonValue) -> str:
     """Return the text with `value` at `path`, in objects that are created where they are missing; without
     the member at `path` if `value` is None. Where a list has items more or less than the one in the text,
-    the others stay. A value that is there is replaced by `source`, if that is given.
+    the others stay.
 
     Raises:
         Broken: the text is not JSON, or something on the way is not an object.
@@ -83,8 +76,8 @@ def put(text: str, path: Sequence[str], value: JsonValue, source: str = "") -> s
         return _insert(text, nodes[-1], f"{json.dumps(missing[0], ensure_ascii=False)}: ", value)
     node = nodes[-1]
     old: JsonValue = json.loads(plain[node.start : node.end])
-    if old == value or source:
-        return text[: node.start] + (source or text[node.start : node.end]) + text[node.end :]
+    if old == value:
+        return text
     if isinstance(old, list) and isinstance(value, list):
         if len(old) < len(value) and old == value[: len(old)]:
             return put(_insert(text, node, "", value[len(old)]), path, value)

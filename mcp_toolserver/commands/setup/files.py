@@ -6,7 +6,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,20 +75,6 @@ class ConfigFile:
     def put(self, path: Sequence[str], value: JsonValue) -> None:
         with self._editor() as editor:
             self.text = editor.put(self.text, path, value)
-
-    def source(self, path: Sequence[str]) -> str:
-        """How the value at `path`, which must be there, is written; for `restore`."""
-        with self._editor() as editor:
-            return editor.source(self.text, path)
-
-    def restore(self, path: Sequence[str], value: JsonValue, source: str) -> None:
-        """Put `value` as it was written, if `source` still means that and nothing else."""
-        before = self.text
-        self.put(path, value)
-        with self._editor() as editor, suppress(jsonc.Broken, LookupError):
-            written = editor.put(before, path, value, source)
-            if editor.parse(written) == editor.parse(self.text):
-                self.text = written
 
     def at(self, path: Sequence[str]) -> JsonValue:
         """The value at `path`; None if there is none."""
@@ -268,10 +254,11 @@ class Plan:
         """The entry of a server, None if there is none."""
         return self.servers.at((*self.client.path, name))
 
-    def entries(self) -> dict[str, JsonValue]:
+    def entries(self) -> dict[str, Entry]:
         """The entries of all servers, by name."""
         found = self.servers.at(self.client.path)
-        return found if isinstance(found, dict) else {}
+        every = found if isinstance(found, dict) else {}
+        return {name: entry for name, entry in every.items() if isinstance(entry, dict)}
 
     def _own_entry(self, name: str) -> Entry | None:
         """Raises: SettingsError: another server has this name."""

@@ -1,7 +1,6 @@
 """Decides which server is configured in a client, its command with flags or its address, and starts it."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -29,8 +28,6 @@ _OWN = frozenset({"permission-mode", "root", "transport"})
 """Settings that are written in a place of their own."""
 _SECONDS = 120
 """For a start, which may have to install the server (`uvx`)."""
-_TRIAL_SECONDS = 20
-"""For a server that is to be wrapped, which has nothing to install."""
 _MODULE = ("-P", "-m", "mcp_toolserver")
 """For Python. The current folder is not among the places of imports (-P), because it may be a workspace."""
 
@@ -258,20 +255,15 @@ def count_tools(command: Sequence[str], cwd: str, environ: dict[str, str]) -> in
     """Start a server with the variables in `environ`, and return how many tools it lists.
 
     Raises:
-        SettingsError: it does not list them in time; the text has the last line that it writes.
+        SettingsError: it does not list them; the text has the last line that it writes.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         try:
-            return len(_listed(command, cwd, errors, environ, _TRIAL_SECONDS))
-        except TimeoutError:
-            reason, otherwise = f"no answer within {_TRIAL_SECONDS} s", ""
-        except ExceptionGroup as error:
-            reason, otherwise = cause(error), ""
-        except (OSError, SettingsError) as error:
-            # Of a start that fails, what the server writes says all.
-            reason, otherwise = "", last_line(str(error))
+            return len(_listed(command, cwd, errors, environ))
+        except (OSError, SettingsError, ExceptionGroup) as error:
+            reason = cause(error)
         errors.seek(0)
-        said = last_line(errors.read(MAX_BYTES)) or otherwise
+        said = last_line(errors.read(MAX_BYTES))
     raise SettingsError("; it printed: ".join(filter(None, (reason, said))))
 
 
@@ -280,15 +272,10 @@ def last_line(text: str) -> str:
 
 
 def _listed(
-    command: Sequence[str],
-    cwd: str,
-    errors: TextIO,
-    environ: dict[str, str] | None = None,
-    seconds: float = math.inf,
+    command: Sequence[str], cwd: str, errors: TextIO, environ: dict[str, str] | None = None
 ) -> tuple[str, ...]:
     async def connected() -> tuple[str, ...]:
-        with anyio.fail_after(seconds):
-            async with connect(command, cwd=cwd, errors=errors, env=environ) as connection:
-                return await connection.tools()
+        async with connect(command, cwd=cwd, errors=errors, env=environ) as connection:
+            return await connection.tools()
 
     return anyio.run(connected)

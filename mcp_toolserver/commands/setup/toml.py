@@ -17,17 +17,7 @@ def parse(text: str) -> dict[str, JsonValue]:
     return _parsed(text).unwrap()
 
 
-def source(text: str, path: Sequence[str]) -> str:
-    """As `jsonc.source`: a text in TOML that has nothing but this value."""
-    found = _item(text, path)
-    for key in reversed(path):
-        table = tomlkit.table(is_super_table=True)
-        table[key] = found
-        found = table
-    return found.as_string()
-
-
-def put(text: str, path: Sequence[str], value: JsonValue, source: str = "") -> str:
+def put(text: str, path: Sequence[str], value: JsonValue) -> str:
     document = _parsed(text)
     table: MutableMapping[str, Any] = document
     for depth, key in enumerate(path[:-1]):
@@ -42,17 +32,10 @@ def put(text: str, path: Sequence[str], value: JsonValue, source: str = "") -> s
             raise Broken(f"{'.'.join(path[: depth + 1])} is not a table")
         table = inner
     if value is not None:
-        table[path[-1]] = _item(source, path) if source else value
+        table[path[-1]] = value
     elif path[-1] in table:
         del table[path[-1]]
     return _written(text, document)
-
-
-def _item(text: str, path: Sequence[str]) -> Any:
-    item: Any = _parsed(text)
-    for key in path:
-        item = item[key]
-    return item
 
 
 def _parsed(text: str) -> tomlkit.TOMLDocument:

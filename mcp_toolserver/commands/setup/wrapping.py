@@ -1,7 +1,7 @@
 """Puts `wrap` before servers that a client has, and takes it away: `setup CLIENT --wrap` and `--unwrap`.
 
 Each server is tried before its entry is written; one that does not work when confined keeps its entry. The
-former entries are in the state folder, because a client may rewrite its file.
+former command is what the new one has after `--`.
 """
 
 import os
@@ -9,10 +9,9 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -26,13 +25,12 @@ from mcp_toolserver.commands.setup.clients import (
     with_command,
     wrapped_command,
 )
-from mcp_toolserver.commands.setup.files import ConfigFile, Plan
+from mcp_toolserver.commands.setup.files import Plan
 from mcp_toolserver.commands.setup.places import contains
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.gateway.prepared import package_runner
 from mcp_toolserver.gateway.server_process import server_name
 from mcp_toolserver.stores.pins import NAME
-from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 _VARIABLES = ("env", "envs", "environment", "env_vars", "env_keys")
@@ -71,7 +69,7 @@ def wrap(plan: Plan, request: Invocation) -> int:
         _prepare(plan, request, program, name, command_of(entry))
         if not _works(plan, name, new[name]):
             del new[name]
-    _write(plan, request, former, new)
+    _write(plan, former, new)
     return int(is_failed or new.keys() != former.keys())
 
 
@@ -81,28 +79,30 @@ def unwrap(plan: Plan, request: Invocation) -> int:
     Raises:
         SettingsError: a file is invalid; nothing was changed.
     """
-    file, store = plan.servers, _store(request)
+    file, backup = plan.servers, plan.servers.backup()
     file.check_writable()
-    wrapped = [name for name, entry in plan.entries().items() if _inner(entry)]
+    wrapped = {name: entry for name, entry in plan.entries().items() if _inner(entry)}
     wanted = request.unwrap or wrapped
-    chosen = [name for name in wrapped if name in wanted]
+    for name in wanted:
+        if name not in wrapped:
+            _say(f"{name} is not wrapped.")
+            continue
+        entry, former = wrapped[name], backup.at((*plan.client.path, name))
+        # The backup may be of another time; it has the shape of the entry.
+        if not isinstance(former, dict) or command_of(former) != _inner(entry):
+            former = with_command(entry, _inner(entry))
+        _put_command(plan, name, former)
+        _say(f"{name}\n- {_visible(entry)}\n+ {_visible(former)}")
+    if backup.content is not None and backup.at(()) == file.at(()):
+        file.text = backup.text
     is_failed = not {*wanted} <= {*wrapped}
-    for name in (name for name in wanted if name not in wrapped):
-        _say(f"{name} is not wrapped.")
-    for name in chosen:
-        entry = plan.entry(name)
-        _restore(plan, name, store.at((str(file.path), name)))
-        _say(f"{name}\n- {_visible(entry)}\n+ {_visible(plan.entry(name))}")
-        store.put((str(file.path), name), None)
-    if not chosen:
+    if file.text == file.text_before:
         print(f"{file.path} has no wrapped server.")
-    if request.print or not chosen:
+    if request.print or file.text == file.text_before:
         return int(is_failed)
     if not files.is_confirmed(yes=request.yes):
         return files.NOT_CONFIRMED
     file.write(backed_up=False)
-    if store.content is not None:
-        store.write(backed_up=False)
     print(f"Wrote {file.path}. Restart {plan.client.title}.")
     files.remove_backup(file)
     return int(is_failed)
@@ -112,13 +112,12 @@ def _chosen(plan: Plan, request: Invocation) -> tuple[dict[str, Entry], bool]:
     """The entries to change, and whether one that is named cannot be."""
     entries, chosen, is_failed = plan.entries(), dict[str, Entry](), False
     for name in dict.fromkeys(request.wrap or entries):
-        entry = entries.get(name)
-        reason = _objection(plan, entry) if isinstance(entry, dict) else "there is no such server"
-        if isinstance(entry, dict) and not reason:
-            chosen[name] = entry
+        reason = _objection(plan, entries[name]) if name in entries else "there is no such server"
+        if not reason:
+            chosen[name] = entries[name]
             continue
         _say(f"{name} is left as it is: {reason}.")
-        is_failed |= name in request.wrap and not _inner(entry)
+        is_failed |= name in request.wrap and not _inner(entries.get(name, {}))
     return chosen, is_failed
 
 
@@ -142,9 +141,9 @@ def _objection(plan: Plan, entry: Entry) -> str:
     return f"its variable {acting[0]} acts on mcp-toolserver itself" if acting else ""
 
 
-def _inner(entry: JsonValue) -> tuple[str, ...]:
+def _inner(entry: Entry) -> tuple[str, ...]:
     """The command that the entry confines; empty if it is not wrapped."""
-    return wrapped_command(command_of(entry)) if isinstance(entry, dict) else ()
+    return wrapped_command(command_of(entry))
 
 
 def _variables(entry: Entry) -> Mapping[str, JsonValue]:
@@ -185,10 +184,17 @@ def _wrap_name(name: str) -> str:
 
 
 def _roots(plan: Plan, request: Invocation, program: str, name: str, entry: Entry) -> tuple[str, ...]:
+    """Those of `--root`; else the folders among the arguments, else the folder in which the client starts the
+    server, if setup knows it, unless the user names others."""
     if "root" in request.given:
         return server.roots_of(plan, request)
+    arguments = [part for word in command_of(entry)[1:] for part in (word, word.partition("=")[2])]
+    found: Sequence[str] = _folders(plan, arguments) or _folders(plan, [entry.get("cwd")])
+    if not found:
+        with suppress(SettingsError):
+            found = server.roots_of(plan, request)
     usual: list[str] = []
-    for root in _usual_roots(plan, request, entry):
+    for root in found:
         try:
             server.flags_of(plan, request, program, (root,))
             usual.append(root)
@@ -199,24 +205,17 @@ def _roots(plan: Plan, request: Invocation, program: str, name: str, entry: Entr
     return tuple(one if one == placeholder else os.path.abspath(os.path.expanduser(one)) for one in chosen)
 
 
-def _usual_roots(plan: Plan, request: Invocation, entry: Entry) -> Sequence[str]:
-    """The folders among the arguments, else the folder in which the client starts the server, if setup knows
-    it."""
-    arguments = [part for word in command_of(entry)[1:] for part in (word, word.partition("=")[2])]
-    for words in (arguments, [entry.get("cwd")]):
-        if found := [word for word in dict.fromkeys(words) if isinstance(word, str) and _is_root(plan, word)]:
-            return found
-    with suppress(SettingsError):
-        return server.roots_of(plan, request)
-    return ()
+def _folders(plan: Plan, words: Iterable[JsonValue]) -> list[str]:
+    """The words that are folders to work in."""
 
+    def is_root(path: str) -> bool:
+        # A relative path such as `.` is relative to a folder that the client chooses.
+        if not os.path.isabs(path) or not os.path.isdir(path):
+            return path == plan.client.root != "."
+        # The file of a project may be another's: it does not choose other folders to write in.
+        return plan.scope == "user" or contains(str(plan.places.project), os.path.realpath(path))
 
-def _is_root(plan: Plan, path: str) -> bool:
-    # A relative path such as `.` is relative to a folder that the client chooses.
-    if not os.path.isabs(path) or not os.path.isdir(path):
-        return path == plan.client.root != "."
-    # The file of a project may be another's: it does not choose other folders to write in.
-    return plan.scope == "user" or contains(str(plan.places.project), os.path.realpath(path))
+    return [*dict.fromkeys(word for word in words if isinstance(word, str) and is_root(word))]
 
 
 def _answer(request: Invocation, question: str, default: Sequence[str]) -> tuple[str, ...]:
@@ -275,59 +274,34 @@ def _works(plan: Plan, name: str, entry: Entry) -> bool:
 # --- writing ---------------------------------------------------------------------------------------------
 
 
-def _store(request: Invocation) -> ConfigFile:
-    """By path of a client's file and name of a server: the entry before `wrap`, its text, and that after."""
-    return files.read(Path(state_folder(request.settings.state_dir), "wrapped.json"))
-
-
-def _write(plan: Plan, request: Invocation, former: Mapping[str, Entry], new: dict[str, Entry]) -> None:
+def _write(plan: Plan, former: Mapping[str, Entry], new: dict[str, Entry]) -> None:
     """Write the `new` entries; those of which the client changed the former one meanwhile are taken out."""
     plan = replace(plan, files={})
-    for name in [name for name in new if plan.entry(name) != former[name]]:
-        _say(f"{name} is left as it is: its entry was changed meanwhile. Run setup again.")
-        del new[name]
+    # A backup must not have this server's entry.
+    is_first = not any(map(is_ours, plan.entries().values()))
+    for name, entry in [*new.items()]:
+        if plan.entry(name) == former[name]:
+            _put_command(plan, name, entry)
+        else:
+            _say(f"{name} is left as it is: its entry was changed meanwhile. Run setup again.")
+            del new[name]
     if not new:
         return
-    file, store = plan.servers, _store(request)
-    # A backup must not have this server's entry.
-    is_first = not any(isinstance(entry, dict) and is_ours(entry) for entry in plan.entries().values())
-    for name, entry in new.items():
-        path = (*plan.client.path, name)
-        record: Entry = {"former": former[name], "source": file.source(path), "wrapped": entry}
-        store.put((str(file.path), name), record)
-        _put_command(file, path, entry)
-    make_state_folder(str(store.path.parent))
-    # Without its former entry, none is changed.
-    store.write(backed_up=False)
+    file = plan.servers
     file.write(backed_up=is_first)
     print(f"Wrote {file.path}" + (f"; backup: {file.backup_path}" if is_first else ""))
     scope = " --scope project" if plan.scope == "project" else ""
     print(f"Restart {plan.client.title}. To undo this: setup {plan.client.name}{scope} --unwrap")
 
 
-def _restore(plan: Plan, name: str, record: JsonValue) -> None:
-    """Give the server its former entry; where the entry was changed since, only its former command."""
-    file, path, entry = plan.servers, (*plan.client.path, name), plan.entry(name)
-    if not isinstance(entry, dict):
-        return
-    former = record.get("former") if isinstance(record, dict) else None
-    if not isinstance(record, dict) or not isinstance(former, dict) or command_of(former) != _inner(entry):
-        _say(f"{name}: its former entry is not stored; its command is what `wrap` has after --.")
-        _put_command(file, path, with_command(entry, _inner(entry)))
-    elif record.get("wrapped") == entry:
-        file.restore(path, former, str(record.get("source", "")))
-    else:
-        _put_command(file, path, former)
-
-
-def _put_command(file: ConfigFile, path: Sequence[str], entry: Entry) -> None:
+def _put_command(plan: Plan, name: str, entry: Entry) -> None:
     for key in ("command", "cmd", "args"):
-        file.put((*path, key), entry.get(key))
+        plan.servers.put((*plan.client.path, name, key), entry.get(key))
 
 
-def _visible(entry: JsonValue) -> str:
+def _visible(entry: Entry) -> str:
     """The command of an entry, without the arguments of the server: they may hold keys."""
-    command = command_of(entry) if isinstance(entry, dict) else ()
+    command = command_of(entry)
     inner = _inner(entry) or command
     return shlex.join(command[: len(command) - len(inner) + 1]) + (" …" if len(inner) > 1 else "")
 

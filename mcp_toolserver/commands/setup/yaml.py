@@ -18,7 +18,6 @@ from mcp_toolserver.text.jsonc import Broken
 
 _RUAMEL: Any = ruamel.yaml
 """Its functions have no types."""
-_MARK = "mcp-toolserver marks this value"
 _ITEM = re.compile(r" *-(\s|$)")
 _NO_CONTENT = re.compile(r"\s*(#.*)?$")
 
@@ -36,15 +35,7 @@ def parse(text: str) -> dict[str, JsonValue]:
     return content or {}
 
 
-def source(text: str, path: Sequence[str]) -> str:
-    """As `jsonc.source`: the lines of the key and its value."""
-    before = text.split("\n")
-    after = _with_block([*before], path, _MARK).split("\n")
-    at = next(number for number, line in enumerate(after) if _MARK in line)
-    return "\n".join(before[at : at + 1 + len(before) - len(after)])
-
-
-def put(text: str, path: Sequence[str], value: JsonValue, source: str = "") -> str:
+def put(text: str, path: Sequence[str], value: JsonValue) -> str:
     """As `jsonc.put`; of a form that this module does not edit, `Broken` has what to write by hand."""
     wanted = parent = parse(text)
     for key in path[:-1]:
@@ -61,15 +52,15 @@ def put(text: str, path: Sequence[str], value: JsonValue, source: str = "") -> s
     if value is None:
         by_hand = f"remove {path[-1]}"
         del parent[path[-1]]
-    edited = _with_block(text.split("\n"), path, value, source)
+    edited = _with_block(text.split("\n"), path, value)
     with suppress(Broken):
         if parse(edited) == wanted:
             return edited
     raise Broken(f"this YAML cannot be edited safely; by hand, in {'.'.join(path[:-1]) or 'it'}, {by_hand}")
 
 
-def _with_block(lines: list[str], path: Sequence[str], value: JsonValue, source: str = "") -> str:
-    """The lines with the block of a value at `path`; `source` replaces one that is there."""
+def _with_block(lines: list[str], path: Sequence[str], value: JsonValue) -> str:
+    """The lines with the block of a value at `path`."""
     outer, content, column, depth = range(-1, len(lines)), list[int](), 0, 0
     for depth, key in enumerate(path):
         content = [at for at in outer[1:] if not _NO_CONTENT.match(lines[at])]
@@ -82,8 +73,7 @@ def _with_block(lines: list[str], path: Sequence[str], value: JsonValue, source:
         stop = next((end for end in ends if not _ITEM.match(lines[end])), len(lines))
         inner = range(at, [one for one in content if one < stop][-1] + 1)
         if depth == len(path) - 1:
-            block = source.split("\n") if source else _rendered(key, value, column)
-            lines[at : inner.stop] = [] if value is None else block
+            lines[at : inner.stop] = [] if value is None else _rendered(key, value, column)
             if value is None and depth and {*content} <= {*inner}:
                 lines[outer.start] = re.sub(r":(?=\s|$)", ": {}", lines[outer.start], count=1)
             return "\n".join(lines)
