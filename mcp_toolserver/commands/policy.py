@@ -112,16 +112,10 @@ class Case(BaseModel):
     def difference(self, decided: Decided) -> str:
         """How the decision differs; empty if it does not."""
         verdict, stage, decision, _ = decided
-        compared = (
-            ("verdict", self.verdict, verdict),
-            ("rule", self.rule, decision.rule),
-            ("stage", self.stage, stage),
-        )
-        return ", ".join(
-            f"{name} {got!r} and not {wanted!r}"
-            for name, wanted, got in compared
-            if wanted not in (None, got)
-        )
+        all_wanted = {"verdict": self.verdict, "rule": self.rule, "stage": self.stage}
+        pairs = zip(all_wanted.items(), (verdict, decision.rule, stage), strict=True)
+        differing = [(name, got, wanted) for (name, wanted), got in pairs if wanted not in (None, got)]
+        return ", ".join(f"{name} {got!r} and not {wanted!r}" for name, got, wanted in differing)
 
 
 _CASES = TypeAdapter(list[Case])
@@ -132,36 +126,34 @@ _SETTINGS = TypeAdapter(dict[str, Raw])
 def test(invocation: Invocation, build: Build) -> int:
     """Print each difference; exit status 1 if there is one. Raises: SettingsError: the file is invalid."""
     differences, number = 0, 0
+
+    async def decided(app: Application, cases: Sequence[Case]) -> list[Decided]:
+        return [await decide(app, case.tool, case.arguments) for case in cases]
+
     for settings, cases in _read(invocation.tool, invocation.settings):
-        for case, decided in anyio.run(_decided, build(settings), cases):
+        for case, found in zip(cases, anyio.run(decided, build(settings), cases), strict=True):
             number += 1
-            if differs := case.difference(decided):
+            if differs := case.difference(found):
                 differences += 1
                 shown = json.dumps(case.arguments, ensure_ascii=False)
-                print(visible(f"{number} {case.id} {case.tool} {shown}: {differs}. {decided[2].reason}"))
+                print(visible(f"{number} {case.id} {case.tool} {shown}: {differs}. {found[2].reason}"))
     print(f"{number} cases, {differences} different", file=sys.stderr)
     return 1 if differences or not number else 0
-
-
-async def _decided(app: Application, cases: Sequence[Case]) -> list[tuple[Case, Decided]]:
-    return [(case, await decide(app, case.tool, case.arguments)) for case in cases]
 
 
 def _read(path: str, base: Settings) -> list[tuple[Settings, list[Case]]]:
     """The groups of cases in a file, each with its settings: keys of the config file override those of the
     command line, and roots are relative to the file."""
+    found: list[tuple[Settings, list[Case]]] = []
     try:
         content = yaml.parse(Path(path).read_text(encoding="utf-8"))
-        groups = _GROUPS.validate_python(content.get("groups", [content]))
-        return [_group(path, base, group) for group in groups]
+        for group in _GROUPS.validate_python(content.get("groups", [content])):
+            cases = _CASES.validate_python(group.pop("cases", None))
+            if isinstance(roots := group.get("root"), list):
+                group["root"] = [str(Path(path).absolute().parent / str(root)) for root in roots]
+            found.append((overridden(base, path, _SETTINGS.validate_python(group)), cases))
     except OSError as error:
         raise SettingsError(f"cannot read the cases in {path}: {error.strerror}") from None
     except (Broken, ValidationError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: {error}") from None
-
-
-def _group(path: str, base: Settings, group: Mapping[str, JsonValue]) -> tuple[Settings, list[Case]]:
-    content = _SETTINGS.validate_python({key: value for key, value in group.items() if key != "cases"})
-    if isinstance(roots := content.get("root"), list):
-        content["root"] = [str(Path(path).absolute().parent / str(root)) for root in roots]
-    return overridden(base, path, content), _CASES.validate_python(group.get("cases"))
+    return found

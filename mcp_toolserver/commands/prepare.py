@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 
@@ -34,7 +33,7 @@ from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.stores.disk import PREPARED_FOLDER, remove_tree
 from mcp_toolserver.stores.file_lock import locked
 from mcp_toolserver.stores.pins import NAME, Pins
-from mcp_toolserver.stores.state_dir import make_state_folder, private_folder, state_folder
+from mcp_toolserver.stores.state_dir import make_state_folder, private_folder, replace_file, state_folder
 from mcp_toolserver.text.lines.escape_invisible import visible
 
 _SECONDS = 900.0
@@ -123,8 +122,7 @@ def _prepared(settings: Settings, found: HostExecutables, name: str, launch: Lau
             program = f"{os.path.basename(new)}/bin/{_program(launch, programs)}"
             if not os.path.lexists(f"{folder}/{program}"):
                 raise Unavailable(f"{installed} has no program {os.path.basename(program)}")
-            Path(f"{new}.json").write_text(json.dumps([program, *launch.words]), encoding="utf-8")
-            os.rename(f"{new}.json", f"{folder}/{RECORD}")
+            replace_file(f"{folder}/{RECORD}", json.dumps([program, *launch.words]))
         except BaseException:
             remove_tree(new)
             raise

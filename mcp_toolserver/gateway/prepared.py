@@ -23,27 +23,18 @@ RECORD = "prepared.json"
 
 Installer = Literal["npm", "uv"]
 
-_RUNNERS: dict[Installer, tuple[str, str, list[str], tuple[str, ...]]] = {
+_RUNNERS: dict[Installer, tuple[str, str, str, tuple[str, ...]]] = {
     "npm": (
-        *(r"(npx|bunx|pnpm dlx|npm (exec|x))( |$)", "yqp:"),
-        *(["yes", "quiet", "bun", "registry=", "package="], ("-p", "--package")),
+        r"(npx|bunx|pnpm dlx|npm (exec|x))( |$)",
+        "yqp:",
+        "yes quiet bun registry= package=",
+        ("-p", "--package"),
     ),
     "uv": (
-        *(r"(uvx|uv tool run)( |$)", "qnw:p:c:f:i:"),
-        [
-            *(
-                "quiet",
-                "no-cache",
-                "refresh",
-                "isolated",
-                "from=",
-                "with=",
-                "python=",
-                "prerelease=",
-                "index=",
-            ),
-            *("default-index=", "index-url=", "extra-index-url=", "find-links=", "constraints="),
-        ],
+        r"(uvx|uv tool run)( |$)",
+        "qnw:p:c:f:i:",
+        """quiet no-cache refresh isolated from= with= python= prerelease= index= default-index= index-url=
+        extra-index-url= find-links= constraints=""",
         ("--from",),
     ),
 }
@@ -86,7 +77,7 @@ def launch_of(command: Sequence[str]) -> Launch | None:
     installer, count = runner
     _, short, long, naming = _RUNNERS[installer]
     try:
-        options, rest = getopt(list(command[count:]), short, long)
+        options, rest = getopt(list(command[count:]), short, long.split())
     except GetoptError as error:
         raise SettingsError(f"{command[0]}: {error}") from None
     if not rest:

@@ -19,8 +19,11 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.commands import prepare as preparing
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.gateway.prepared import launch_of
+from mcp_toolserver.invocation import load
+from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.sandbox.broker.messages import Script, decode, encode
 from tests import ROOT
 from tests.gateway.test_wrap import REAL, Ground, attempted, tree
@@ -165,26 +168,42 @@ async def test_a_prepared_server_runs_offline_in_one_version_that_it_cannot_chan
     assert (status, "is prepared: tiny" in said, "1.0.0" in said) == (0, True, True), said
     publish(tmp_path / "registry", registry.port, "1.0.0", "2.0.0")
     visits, before = len(registry.visits), tree(ground.state / "prepared")
-    for mode in ("read-only", "workspace-write"):
-        async with ground.client(mode, "--name", "tiny", command=[*command, "--x"], era="legacy") as client:
-            assert await attempted(client, "version") == "1.0.0"
-            for change in CHANGES[kind]:
-                assert re.search("EROFS|Read-only", await attempted(client, change)), change
+    words = ("--name", "tiny")
+    async with ground.client("workspace-write", *words, command=[*command, "--x"], era="legacy") as client:
+        assert await attempted(client, "version") == "1.0.0"
+        for change in CHANGES[kind]:
+            assert re.search("EROFS|Read-only", await attempted(client, change)), change
     assert (len(registry.visits), tree(ground.state / "prepared")) == (visits, before)
-    # The newest of the command that is known; which a file of servers may have, too.
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", CHANGES)
+def test_preparing_again_replaces_the_version_and_a_failure_keeps_it(
+    ground: Ground, registry: Site, tmp_path: Path, kind: str
+) -> None:
+    publish(tmp_path / "registry", registry.port, "1.0.0")
+    command = launcher(kind, registry.port)
+    assert prepare(ground, "tiny", "--", *command)[0] == 0
+    publish(tmp_path / "registry", registry.port, "1.0.0", "2.0.0")
     file = tmp_path / "upstreams.json"
     entry = {"command": command[0], "args": command[1:]}
     file.write_text(json.dumps({"mcpServers": {"tiny": entry, "known": entry}}), encoding="utf-8")
-    for name, *flags in (("tiny",), ("known", "--upstreams", str(file))):
-        status, said = prepare(ground, name, *flags)
+    flags = ("--root", str(ground.root), "--upstreams", str(file))
+
+    def version(name: str) -> str:
+        said = ground.printed("call", f"mcp__{name}__attempt", '{"code": "version"}', *flags)
+        return next(line for line in said.splitlines() if line.endswith(".0.0"))
+
+    # The command that started the server last is known; that of a file, too.
+    assert version("tiny") == "1.0.0"
+    for name, *more in (("tiny",), ("known", *flags[2:])):
+        status, said = prepare(ground, name, *more)
         assert status == 0, said
     # A failure changes nothing but that the version before the last goes.
     status, said = prepare(ground, "tiny", "--", *launcher(kind, registry.port, "tiny@9"))
-    assert (status, "tiny is not prepared" in said) == (1, True), said
+    assert (status, "tiny is not prepared: " in said, " ended with " in said) == (1, True, True), said
     assert sum(one.is_dir() for one in (ground.state / "prepared/tiny").iterdir()) == 1
-    for name in ("tiny", "known"):
-        words = ("call", f"mcp__{name}__attempt", '{"code": "version"}')
-        assert ground.printed(*words, "--root", str(ground.root), "--upstreams", str(file)).count("\n2.0.0\n")
+    assert (version("tiny"), version("known")) == ("2.0.0", "2.0.0")
 
 
 async def test_install_scripts_write_the_package_and_reach_the_registry_only(
@@ -204,20 +223,24 @@ async def test_install_scripts_write_the_package_and_reach_the_registry_only(
     assert f"localhost:{unlisted.port}" in ground.printed("log", "--json", "--verdict", "refused")
 
 
-def test_what_cannot_be_prepared_says_why_and_what_was_not_says_how(ground: Ground, registry: Site) -> None:
-    for words, status, text in (
-        (["x", "--", "node", "server.js"], 0, "nothing to prepare"),
-        (["x"], 2, "put it after --"),
-        (["a__b", "--", "npx", "y"], 2, "a__b"),
-        (["x", "--", "npx", "-c", "ls"], 1, "option -c not recognized"),
-        (["x", "--", *launcher("uvx", registry.port)], 1, "uv ended with"),
-        (["x", "--", *launcher("npx", registry.port)], 1, "npm ended with"),
-    ):
-        found, said = prepare(ground, *words)
-        assert (found, text in said) == (status, True), said
+def test_what_cannot_be_prepared_says_why_and_what_was_not_says_how(
+    ground: Ground, registry: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def prepared(name: str, *words: str) -> int:
+        invocation = load(["upstream", "prepare", name, "--state-dir", str(ground.state), *words], {})
+        return preparing.prepare(invocation, HostExecutables(), {})
+
+    assert prepared("x", "--", "node", "server.js") == 0
+    assert prepared("x", "--", "npx", "-c", "ls") == 1
+    assert re.search(r"nothing to prepare(.|\n)*option -c not recognized", "".join(capsys.readouterr()))
+    for name, words, why in (("x", (), "put it after --"), ("a__b", ("--", "npx", "y"), "a__b")):
+        with pytest.raises(SettingsError, match=why):
+            prepared(name, *words)
+    status, said = prepare(ground, "x", "--", *launcher("uvx", registry.port))
+    assert (status, "uv ended with" in said) == (1, True), said
     request = b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}\n'
-    command = ground.wrapping("read-only", [*launcher("npx", registry.port), "--key=secret"], "--name", "x")
-    ended = subprocess.run(command, input=request, capture_output=True, check=False, timeout=60, cwd=ROOT)
+    wrapped = ground.wrapping("read-only", [*launcher("npx", registry.port), "--key=secret"], "--name", "x")
+    ended = subprocess.run(wrapped, input=request, capture_output=True, check=False, timeout=60, cwd=ROOT)
     error = json.loads(ended.stdout)["error"]["message"]
     assert "upstream prepare x -- npx ..." in error
     assert "secret" not in error

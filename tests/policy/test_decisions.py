@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.commands import policy as command
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, RuleContext, Rules, parse
 from tests import ROOT
@@ -71,23 +73,25 @@ def test_every_weakness_and_rule_of_the_sources_has_a_case() -> None:
 
 def test_a_difference_and_an_invalid_file_have_their_exit_status(tmp_path: Path) -> None:
     file = tmp_path / "cases.yaml"
-    case = "{tool: bash, arguments: {command: ls}, verdict: refuse, rule: Bash}"
-    right = f"rules: {{deny: [Bash]}}\ncases:\n  - {case}\n"
-    for content, status, said in (
-        (right, 0, "1 cases, 0 different"),
-        (right.replace("verdict: refuse", "verdict: run"), 1, "verdict 'refuse' and not 'run'"),
-        (right.replace("rule: Bash", "rule: Other"), 1, "rule 'Bash' and not 'Other'"),
-        (right.replace("deny: [Bash]", "deny: [Nope]"), 2, "does not exist"),
-        (right.replace("verdict", "verdikt"), 2, "verdikt"),
-        ("rules: {}\n", 2, "cases"),
+    case = "  - {tool: bash, arguments: {command: ls}, verdict: refuse, rule: Bash}\n"
+    cases = case + case.replace("refuse", "run") + case.replace("rule: Bash", "rule: Other")
+    words = ("test", str(file), "--root", str(tmp_path))
+    for content, status, *said in (
+        (
+            *(f"rules: {{deny: [Bash]}}\ncases:\n{cases}", 1, "3 cases, 2 different"),
+            *("verdict 'refuse' and not 'run'", "rule 'Bash' and not 'Other'"),
+        ),
+        (f"rules: {{deny: [Nope]}}\ncases:\n{case}", 2, "does not exist"),
         ("cases: []\n", 1, "0 cases"),
-        ("cases: [", 2, "cases.yaml"),
     ):
         file.write_text(content, encoding="utf-8")
-        found, printed = policy("test", str(file), "--root", str(tmp_path), home=tmp_path)
-        assert found == status, printed
-        assert said in printed
-    assert policy("test", str(tmp_path / "none.yaml"), "--root", str(tmp_path), home=tmp_path)[0] == 2
+        found, printed = policy(*words, home=tmp_path)
+        assert (found, [one for one in said if one not in printed]) == (status, []), printed
+    invocation = load(["policy", *words], {})
+    for content in (f"cases:\n{case}".replace("verdict", "verdikt"), "rules: {}\n", "cases: [", None):
+        file.unlink() if content is None else file.write_text(content, encoding="utf-8")
+        with pytest.raises(SettingsError, match=r"cases\.yaml"):
+            command.test(invocation, lambda _: pytest.fail("it decides"))
 
 
 def test_explain_names_the_rule_with_its_line_and_each_stage_before(tmp_path: Path) -> None:
@@ -105,7 +109,6 @@ def test_explain_names_the_rule_with_its_line_and_each_stage_before(tmp_path: Pa
         assert (status, f"{rule} ({line})" in printed) == (0, True), printed
         assert printed.startswith("find        write_file\nvalidate ")
     assert not (root / "docs").exists()
-    assert policy("explain", "Write", "[]", *flags, home=tmp_path)[0] == 2
 
 
 def test_every_rule_of_a_config_file_has_its_line(tmp_path: Path) -> None:
@@ -230,7 +233,7 @@ def test_doctor_names_rules_without_effect_and_invalid_files(tmp_path: Path) -> 
     config.write_text(
         '[rules]\ndeny = ["WebFetch", "Write(/nowhere/**)", "Write(*.lock)", "Bash(rm:*)"]\n'
         'ask = ["WebFetch(example.com)", "Bash(git push:*)"]\n'
-        'allow = ["Read(docs/**)", "container_shell", "Bash(git push origin:*)"]\n',
+        'allow = ["Read(docs/**)", "container_shell", "Bash(git push origin:*)", "mcp__files"]\n',
         encoding="utf-8",
     )
     flags = ["--json", "--root", str(root), "--permission-mode", "workspace-write", "--config", str(config)]
