@@ -311,10 +311,8 @@ async def test_real_servers_are_tried_and_a_client_uses_them_confined(home: Path
             for code, answer in {"os.environ['API_KEY']": key, f"open('{data}/x', 'w')": "OSError"}.items():
                 assert text(await client.call_tool("attempt", {"code": code})) == answer
     assert os.listdir(data) == []
-    rewritten_text = json.dumps(parsed(file))
-    file.write_text(rewritten_text, encoding="utf-8")
     wrapping("claude-code", "--unwrap", home=home)
-    assert parsed(file) == json.loads(original)
+    assert file.read_text(encoding="utf-8") == original
 
 
 def test_on_a_terminal_roots_hosts_and_variables_are_asked_for(home: Path) -> None:

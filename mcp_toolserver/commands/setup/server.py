@@ -238,12 +238,11 @@ def listed_tools(command: Sequence[str], root: str | None, environ: Mapping[str,
             return _listed(bare, cwd, nothing)
 
 
-def failure_of(command: Sequence[str], cwd: str, environ: Mapping[str, str] | None = None) -> str:
+def failure_of(command: Sequence[str], cwd: str) -> str:
     """Run a command without input; returns why it failed, and an empty text if it did not."""
     try:
         ended = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, cwd=cwd, env=environ, timeout=_SECONDS,
-            check=False,
+            command, stdin=subprocess.DEVNULL, capture_output=True, cwd=cwd, timeout=_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"it did not end within {_SECONDS} s"

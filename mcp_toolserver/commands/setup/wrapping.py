@@ -66,7 +66,7 @@ def wrap(plan: Plan, request: Invocation) -> int:
     if not files.is_confirmed(yes=request.yes):
         return files.NOT_CONFIRMED
     for name, entry in former.items():
-        _prepare(plan, request, program, name, command_of(entry))
+        _prepare(request, program, name, command_of(entry))
         if not _works(plan, name, new[name]):
             del new[name]
     _write(plan, former, new)
@@ -163,9 +163,8 @@ def _variables(entry: Entry) -> Mapping[str, JsonValue]:
 
 def _wrapped(plan: Plan, request: Invocation, program: Sequence[str], name: str, entry: Entry) -> Entry:
     roots = _roots(plan, request, program[0], name, entry)
-    hosts: tuple[str, ...] = ()
-    if "network" not in request.given:
-        hosts = _answer(request, f"{name}: hosts that it may reach", ())
+    asks_for_hosts = "network" not in request.given
+    hosts = _answer(request, f"{name}: hosts that it may reach", ()) if asks_for_hosts else ()
     # `--env` takes patterns, and the file may be that of a project.
     own = [one for one in _variables(entry) if re.fullmatch(r"[A-Za-z_]\w*", one, re.ASCII)]
     variables = (*request.env, *own)
@@ -232,15 +231,13 @@ def _answer(request: Invocation, question: str, default: Sequence[str]) -> tuple
 # --- the trial -------------------------------------------------------------------------------------------
 
 
-def _prepare(
-    plan: Plan, request: Invocation, program: Sequence[str], name: str, command: Sequence[str]
-) -> None:
+def _prepare(request: Invocation, program: Sequence[str], name: str, command: Sequence[str]) -> None:
     """Fetch the package that the command would download at its start, for which it has no network then."""
     if package_runner(command) is None:
         return
     state = ("--state-dir", request.settings.state_dir or "") if "state-dir" in request.given else ()
     words = [*program, "upstream", "prepare", _wrap_name(name), *state, "--", *command]
-    if failure := server.failure_of(words, "/", plan.places.environ):
+    if failure := server.failure_of(words, "/"):
         _say(f"{name}: its package was not prepared: {server.last_line(failure)}")
 
 
@@ -255,10 +252,8 @@ def _works(plan: Plan, name: str, entry: Entry) -> bool:
             # What only the client knows, such as `${input:key}`, stays: most servers list tools without it.
             return _REFERENCE.sub(lambda of: known.get(of[1] or of[3], of[2] or of[0]), text)
 
-        variables = {key: known[key] for key in ("HOME", "PATH") if key in known}
-        for key, value in _variables(entry).items():
-            value = known.get(key) if value is None else value
-            variables |= {key: filled(value)} if isinstance(value, str) else {}
+        values = {key: known.get(key) if value is None else value for key, value in _variables(entry).items()}
+        variables = {key: filled(value) for key, value in values.items() if isinstance(value, str)}
         usual = opened if client.root or plan.scope == "project" else "/"
         cwd = entry.get("cwd")
         try:
