@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
@@ -30,7 +29,6 @@ from mcp_toolserver.capabilities.web import WebSend
 from mcp_toolserver.errors import Denied, SettingsError, TimedOut, ToolError, Unavailable
 from mcp_toolserver.gateway.upstream_file import Upstream
 from mcp_toolserver.protocol.upstreams.redirect import listening
-from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.web.guard import Guard, PrivateHost, parse_private_host
 from mcp_toolserver.stores.oauth_tokens import TokenStore
 from mcp_toolserver.text.web.urls import bracketed, is_loopback, parse_url
@@ -103,8 +101,8 @@ class Authorization(httpx2.Auth):
         own = parse_private_host(f"{bracketed(url.host)}:{url.port}")
         self._guard = Guard(private=(*private, own))
         self._store = TokenStore(state=state, name=upstream.name)
-        self._login: tuple[asyncio.Future[str], asyncio.Future[str | ToolError]] | None = None
-        """That is in progress: the address for the user, and how it ends."""
+        self._login: tuple[asyncio.Future[str], asyncio.Task[str]] | None = None
+        """That is in progress: the address for the user, and its end."""
         self.refusal = ""
         """Why the server rejected the last request and what to do, if it takes a login."""
 
@@ -164,19 +162,18 @@ class Authorization(httpx2.Auth):
 
     # --- logins --------------------------------------------------------------------------------------------
 
-    async def authorize(self, background: Background) -> str:
+    async def authorize(self) -> str:
         """Return the state. If the server takes a login, start one and return the address for the user; while
         it is in progress, wait for its end. Raises: ToolError: it failed."""
         if self._login is None:
             status = await self._ask(self)
             if not self.refusal:
-                return self._summary(self._load(), status)
+                return f"{self._name} takes no login now (it answers HTTP {status})."
         patience = self._seconds
         # Another call may have started it meanwhile.
         if self._login is None:
-            loop, patience = asyncio.get_running_loop(), 0.0
-            self._login = loop.create_future(), loop.create_future()
-            background.start(partial(self._run, *self._login), name=f"the login to {self._name}")
+            patience, page = 0.0, asyncio.get_running_loop().create_future()
+            self._login = page, asyncio.create_task(self.log_in(page.set_result))
         page, end = self._login
         await asyncio.wait((page, end), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait((end,), timeout=patience)
@@ -187,18 +184,7 @@ class Authorization(httpx2.Auth):
                 f"{page.result()}"
             )
         self._login = None
-        if isinstance(result := end.result(), ToolError):
-            raise result
-        return result
-
-    async def _run(self, page: asyncio.Future[str], end: asyncio.Future[str | ToolError]) -> None:
-        result: str | ToolError = Unavailable("The login ended; start it again.")
-        try:
-            result = await self.log_in(page.set_result)
-        except ToolError as error:
-            result = error
-        finally:
-            end.set_result(result)
+        return end.result()
 
     async def log_in(self, show: Callable[[str], None]) -> str:
         """Call `show` with the address that the user has to open, wait for the redirect, store the token, and
@@ -233,15 +219,16 @@ class Authorization(httpx2.Auth):
 
                 provider.context.redirect_handler, provider.context.callback_handler = open_page, result
                 status = await self._ask(provider)
-            if grant.tokens:
-                if status in (401, 403):
-                    raise Unavailable(
-                        f"{self._name} rejects the token that its authorization server gave (HTTP {status}). "
-                        "Nothing is stored. Perhaps it is for another audience: compare the url in the "
-                        "operator's file with the one that the server expects."
-                    )
-                self._save(grant, provider)
-            return self._summary(grant, status)
+            if not grant.tokens:
+                return f"{self._name} takes no login (it answers HTTP {status})."
+            if status in (401, 403):
+                raise Unavailable(
+                    f"{self._name} rejects the token that its authorization server gave (HTTP {status}). "
+                    "Nothing is stored. Perhaps it is for another audience: compare the url in the "
+                    "operator's file with the one that the server expects."
+                )
+            self._save(grant, provider)
+            return f"{self._name} accepts the token, which is stored."
         raise TimedOut(
             f"Nobody finished the login to {self._name} within {LOGIN_SECONDS:g} s; start it again."
         )
@@ -306,11 +293,6 @@ class Authorization(httpx2.Auth):
             self._store.save(grant.model_dump_json())
         except OSError as error:
             raise Unavailable(f"the token cannot be stored: {error.strerror}") from None
-
-    def _summary(self, grant: _Grant | None, status: int) -> str:
-        if grant and grant.tokens:
-            return f"{self._name} accepts the stored token."
-        return f"{self._name} takes no login (it answers HTTP {status})."
 
 
 def _insecure(url: str) -> str | None:
