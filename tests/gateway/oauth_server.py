@@ -44,8 +44,8 @@ from mcp_toolserver.runtime.web.guard import parse_private_host
 class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
     """The authorization server: its user agrees to everything at once."""
 
-    lifetime: int = 3600
-    """Seconds that access tokens are valid."""
+    lifetime: int | None = 3600
+    """Seconds that access tokens are valid; None to say nothing of it."""
     audience: str | None = None
     """For all tokens, instead of the one that the client names."""
     refuses: bool = False
