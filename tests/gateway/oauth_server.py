@@ -187,13 +187,11 @@ async def protected() -> AsyncGenerator[Protected]:
 
     def app(origin: str) -> ASGIApp:
         up.url = f"{origin}/mcp"
-        settings = AuthSettings.model_validate(
-            {
-                "issuer_url": up.issuer,
-                "resource_server_url": up.url,
-                "validate_token_resource": True,
-                "required_scopes": ["read"],
-            }
+        settings = AuthSettings(
+            issuer_url=AnyHttpUrl(up.issuer),
+            resource_server_url=AnyHttpUrl(up.url),
+            validate_token_resource=True,
+            required_scopes=["read"],
         )
         verifier = ProviderTokenVerifier(up.authority)
         server = MCPServer("protected", token_verifier=verifier, auth=settings)

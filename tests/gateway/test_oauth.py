@@ -311,23 +311,27 @@ async def test_no_address_that_a_server_names_leads_to_a_private_host(
     tokens: dict[str, object] = {"refresh_token": "a-secret"}
 
     def hostile(origin: str) -> ASGIApp:
+        def at(name: str) -> str:
+            return named.get(name, f"{origin}/{name}")
+
         def say(request: Request) -> JSONResponse:
-            place = {name: named.get(name, f"{origin}/{name}") for name in ("token", "authorize", "register")}
-            issuer = named.get("issuer", origin)
-            if request.url.path == "/token":
-                return JSONResponse(tokens)
-            if request.url.path == "/register" and request.method == "POST":
-                return JSONResponse({"client_id": "x"}, 201)
-            if request.url.path.startswith("/.well-known/oauth-protected"):
-                audience = named.get("audience", f"{origin}/mcp")
-                return JSONResponse({"resource": audience, "authorization_servers": [issuer]})
-            if request.url.path.startswith("/.well-known"):
-                metadata = {f"{name}_endpoint": url for name, url in place.items() if name == "token"}
-                metadata |= {"authorization_endpoint": place["authorize"]}
-                metadata |= {"registration_endpoint": place["register"], "issuer": issuer}
-                return JSONResponse(metadata)
-            where = named.get("resource", f"{origin}/.well-known/oauth-protected-resource")
-            return JSONResponse({}, 401, {"www-authenticate": f'Bearer resource_metadata="{where}"'})
+            issuer, path = named.get("issuer", origin), request.url.path
+            metadata = {
+                "issuer": issuer,
+                "token_endpoint": at("token"),
+                "authorization_endpoint": at("authorize"),
+                "registration_endpoint": at("register"),
+            }
+            answers = {
+                "/token": tokens,
+                "/register": {"client_id": "x"},
+                "/resource": {"resource": at("mcp"), "authorization_servers": [issuer]},
+                "/.well-known/oauth-authorization-server": metadata,
+            }
+            if path in answers:
+                return JSONResponse(answers[path], 201 if path == "/register" else 200)
+            where = f'Bearer resource_metadata="{at("resource")}"'
+            return JSONResponse({}, 401, {"www-authenticate": where})
 
         return Starlette(routes=[Route("/{path:path}", say, methods=["GET", "POST"])])
 
@@ -355,7 +359,7 @@ async def test_no_address_that_a_server_names_leads_to_a_private_host(
                 await log_in(up.authorization(tmp_path), agree)
             assert "a-secret" not in f"{invalid.value}{caplog.text}"
             if "access_token" in tokens:
-                named["audience"] = "https://other.example/mcp"
+                named["mcp"] = "https://other.example/mcp"
             # No number of seconds fits into a float.
             tokens |= {"access_token": "a-secret", "expires_in": 10**400}
         named.clear()

@@ -88,11 +88,8 @@ class Authorization(httpx2.Auth):
     def __init__(
         self, upstream: Upstream, state: str, private: Sequence[PrivateHost], seconds: float = 0.0
     ) -> None:
-        """`private` is what `web-private` permits; a call waits for a user at most `seconds`.
-
-        Raises:
-            SettingsError: the address of the server is not valid.
-        """
+        """`private` is what `web-private` permits; a call waits for a user at most `seconds`. Raises:
+        SettingsError: the address of the server is not valid."""
         self._upstream, self._name, self._seconds = upstream, upstream.name, seconds
         try:
             url = parse_url(upstream.url)
@@ -155,10 +152,10 @@ class Authorization(httpx2.Auth):
             outgoing = await anext(flow)
             while outgoing is not request:
                 outgoing = await flow.asend(await http.send(outgoing))
-        if not context.is_token_valid():
-            return None
-        self._save(grant, provider)
-        return grant.usable_token("")
+        if context.is_token_valid():
+            self._save(grant, provider)
+            return grant.usable_token("")
+        return None
 
     # --- logins --------------------------------------------------------------------------------------------
 
@@ -212,9 +209,7 @@ class Authorization(httpx2.Auth):
                 async def result() -> AuthorizationCodeResult:
                     fields = await redirect.fields
                     if "code" not in fields:
-                        raise Denied(
-                            f"The user or the authorization server of {self._name} refused the login."
-                        )
+                        raise Denied(f"The user or the provider of {self._name} refused the login.")
                     return AuthorizationCodeResult.model_validate(fields)
 
                 provider.context.redirect_handler, provider.context.callback_handler = open_page, result

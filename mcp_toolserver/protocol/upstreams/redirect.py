@@ -11,7 +11,7 @@ import anyio
 
 from mcp_toolserver.errors import Unavailable
 
-HOST = "127.0.0.1"
+HOST, _URI = "127.0.0.1", "http://{}/callback"
 
 _SECONDS = 5.0
 _MOST_BYTES, _MOST_CONNECTIONS = 16_384, 16
@@ -28,17 +28,12 @@ class Redirect:
     """Waits for the redirect. Any other request gets an error page, and changes nothing."""
 
     def __init__(self) -> None:
-        self.host = ""
-        """With the port."""
+        self.uri = ""
         self.state = ""
         """Set when it is known, and cleared by the redirect; without it nothing matches."""
         self.fields: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
         """The parameters of the redirect."""
         self._open = 0
-
-    @property
-    def uri(self) -> str:
-        return f"http://{self.host}/callback"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection."""
@@ -59,7 +54,7 @@ class Redirect:
         """The parameters, if this is the redirect. Any page in the browser can send requests here, but knows
         no state; a name of its own that leads here is another host."""
         found = _REQUEST.match(head)
-        if found is None or _HOST.findall(head) != [self.host.encode()]:
+        if found is None or [_URI.format(host.decode()) for host in _HOST.findall(head)] != [self.uri]:
             return None
         fields = {name: values[0] for name, values in parse_qs(found[1].decode()).items() if len(values) == 1}
         if not self.state or not hmac.compare_digest(fields.get("state", "").encode(), self.state.encode()):
@@ -76,7 +71,7 @@ async def listening(port: int) -> AsyncGenerator[Redirect]:
         server = await asyncio.start_server(redirect.serve, HOST, port, limit=_MOST_BYTES)
     except OSError:
         raise Unavailable(f"port {port} of {HOST} is in use; free it for the login") from None
-    redirect.host = f"{HOST}:{server.sockets[0].getsockname()[1]}"
+    redirect.uri = _URI.format(f"{HOST}:{server.sockets[0].getsockname()[1]}")
     try:
         yield redirect
     finally:
