@@ -87,14 +87,18 @@ async def test_a_login_is_used_and_renewed_and_its_token_is_in_one_private_file(
     assert any(secret in (tmp_path / "oauth/files.json").read_text() for secret in up.authority.issued)
 
 
-async def test_a_revoked_token_takes_another_login(up: Protected, tmp_path: Path) -> None:
+async def test_a_revoked_token_and_a_damaged_file_take_another_login(up: Protected, tmp_path: Path) -> None:
     auth = up.authorization(tmp_path)
     await log_in(auth)
     up.authority.access.clear()
     up.authority.refresh.clear()
     with pytest.raises(Unavailable, match=r"expired or was rejected.*upstream login files"):
         await whoami(up, auth)
-
+    await log_in(auth)
+    assert await whoami(up, auth)
+    damage(tmp_path, tokens="{}]")
+    with pytest.raises(Unavailable, match=r"cannot be read.*upstream login files"):
+        await whoami(up, auth)
     await log_in(auth)
     assert await whoami(up, auth)
 
@@ -171,34 +175,14 @@ async def test_a_changed_address_gets_no_token(up: Protected, tmp_path: Path) ->
     assert await whoami(up, up.authorization(tmp_path))
 
 
-async def test_a_refused_login_and_a_damaged_file_are_no_token(up: Protected, tmp_path: Path) -> None:
-    auth = up.authorization(tmp_path)
-    up.authority.refuses = True
-    with pytest.raises(Denied, match="refused the login"):
-        await log_in(auth)
-    assert not (tmp_path / "oauth").exists()
-    up.authority.refuses = False
-    await log_in(auth)
-    damage(tmp_path, tokens="{}]")
-    with pytest.raises(Unavailable, match=r"cannot be read.*upstream login files"):
-        await whoami(up, auth)
-    await log_in(auth)
-    assert await whoami(up, auth)
-
-
 async def test_the_operators_client_and_scope_are_used(up: Protected, tmp_path: Path) -> None:
     await log_in(up.authorization(tmp_path))
     ((name, client),) = up.authority.clients.items()
     assert client.redirect_uris
     port = client.redirect_uris[0].port
-    given = {
-        "client_id": name,
-        "client_secret": client.client_secret,
-        "scope": "read write",
-        "callback_port": port,
-    }
+    given = {"client_id": name, "client_secret": client.client_secret, "callback_port": port}
     client.scope = "read write"
-    auth = up.authorization(tmp_path, **given)
+    auth = up.authorization(tmp_path, scope="read write", **given)
     await log_in(auth)
     assert await whoami(up, auth) == name
     assert (list(up.authority.clients), up.authority.asked[-1].scopes) == ([name], ["read", "write"])
@@ -280,6 +264,7 @@ async def test_a_login_of_several_calls_is_one_and_so_is_its_failure(up: Protect
             await browse(page)
             found = await asyncio.gather(*ends, return_exceptions=True)
         assert [type(one) for one in found] == [Denied if refuses else str] * 2
+        assert (tmp_path / "oauth").exists() is not refuses
     assert "takes no login now" in await auth.authorize()
     assert len(up.authority.asked) == 2
 
