@@ -6,6 +6,7 @@ import logging
 import stat
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mcp_toolserver.errors import Denied, SettingsError, ToolError, Unavailable
+from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.stores.oauth_tokens import TokenStore
 from tests.gateway.oauth_server import Protected, browse, get, log_in, protected, serving, whoami
 from tests.support.live import Setup, connected, text
@@ -256,17 +258,23 @@ async def test_a_model_asks_its_user_to_log_in(up: Protected, tmp_path: Path) ->
 
 
 async def test_a_login_of_several_calls_is_one_and_so_is_its_failure(up: Protected, tmp_path: Path) -> None:
+    background = Background()
     for refuses in (True, False):
         auth, up.authority.refuses = up.authorization(tmp_path), refuses
         with anyio.fail_after(20):
-            page = (await auth.authorize()).splitlines()[-1]
-            ends = [asyncio.create_task(auth.authorize()) for _ in range(2)]
+            page = (await auth.authorize(background)).splitlines()[-1]
+            ends = [asyncio.create_task(auth.authorize(background)) for _ in range(2)]
             await browse(page)
             found = await asyncio.gather(*ends, return_exceptions=True)
         assert [type(one) for one in found] == [Denied if refuses else str] * 2
         assert (tmp_path / "oauth").exists() is not refuses
-    assert "takes no login now" in await auth.authorize()
+    assert "takes no login now" in await auth.authorize(background)
     assert len(up.authority.asked) == 2
+    page = await up.authorization(tmp_path / "other").authorize(background)
+    await background.aclose()
+    with anyio.fail_after(5), suppress(httpx.TransportError):
+        while True:
+            await get(parse_qs(urlsplit(page).query)["redirect_uri"][0])
 
 
 async def test_a_login_that_cannot_begin_says_why(up: Protected, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
@@ -29,6 +30,7 @@ from mcp_toolserver.capabilities.web import WebSend
 from mcp_toolserver.errors import Denied, SettingsError, TimedOut, ToolError, Unavailable
 from mcp_toolserver.gateway.upstream_file import Upstream
 from mcp_toolserver.protocol.upstreams.redirect import listening
+from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.web.guard import Guard, PrivateHost, parse_private_host
 from mcp_toolserver.stores.oauth_tokens import TokenStore
 from mcp_toolserver.text.web.urls import bracketed, is_loopback, parse_url
@@ -159,7 +161,7 @@ class Authorization(httpx2.Auth):
 
     # --- logins --------------------------------------------------------------------------------------------
 
-    async def authorize(self) -> str:
+    async def authorize(self, background: Background) -> str:
         """Return the state. If the server takes a login, start one and return the address for the user; while
         it is in progress, wait for its end. Raises: ToolError: it failed."""
         if self._login is None:
@@ -171,6 +173,7 @@ class Authorization(httpx2.Auth):
         if self._login is None:
             patience, page = 0.0, asyncio.get_running_loop().create_future()
             self._login = page, asyncio.create_task(self.log_in(page.set_result))
+            background.start(partial(_end_with_server, self._login[1]), name=f"the login to {self._name}")
         page, end = self._login
         await asyncio.wait((page, end), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait((end,), timeout=patience)
@@ -288,6 +291,13 @@ class Authorization(httpx2.Auth):
             self._store.save(grant.model_dump_json())
         except OSError as error:
             raise Unavailable(f"the token cannot be stored: {error.strerror}") from None
+
+
+async def _end_with_server(login: asyncio.Task[str]) -> None:
+    try:
+        await asyncio.wait((login,))
+    finally:
+        login.cancel()
 
 
 def _insecure(url: str) -> str | None:

@@ -303,7 +303,7 @@ class CallUpstreams:
             return (
                 f"{name} takes no login: it is a program on this machine, or has a header for authorization."
             )
-        found = await server.auth.authorize()
+        found = await server.auth.authorize(self.servers.background)
         # The next call does not wait for the time of the next attempt.
         for roots, connection in list(server.connections.items()):
             if connection.state != "connected":
