@@ -5,6 +5,7 @@ to servers with a URL.
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.errors import SettingsError, ToolError
@@ -78,12 +79,8 @@ def log_in(state: str, invocation: Invocation, environ: Mapping[str, str]) -> in
 
     from mcp_toolserver.protocol.upstreams.oauth import Authorization
 
-    private = private_places(settings.web_private)
-    authorization = Authorization(found[invocation.server], state, private)
-
-    def show(page: str) -> None:
-        print(f"Open this page in a browser on this machine:\n{page}", flush=True)
-
+    authorization = Authorization(found[invocation.server], state, private_places(settings.web_private))
+    show = partial(print, "Open this page in a browser on this machine:", sep="\n", flush=True)
     try:
         print(anyio.run(authorization.log_in, show))
     except ToolError as error:
@@ -97,10 +94,11 @@ def log_out(state: str, name: str) -> int:
     if not NAME.fullmatch(name):
         raise SettingsError("name a server")
     try:
-        had_token = TokenStore(state=state, name=name, url="").remove()
+        TokenStore(state=state, name=name).path.unlink()
+    except FileNotFoundError:
+        print("There is no token.")
     except OSError as error:
         raise SettingsError(f"the token cannot be removed: {error.strerror or error}") from None
-    print(
-        f"Removed the token of {name}; revoke it at its provider too." if had_token else "There is no token."
-    )
+    else:
+        print(f"Removed the token of {name}; revoke it at its provider too.")
     return 0

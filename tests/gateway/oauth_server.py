@@ -44,8 +44,8 @@ from mcp_toolserver.runtime.web.guard import parse_private_host
 class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
     """The authorization server: its user agrees to everything at once."""
 
-    lifetime: int = 3600
-    """Seconds that access tokens are valid."""
+    lifetime: int | None = 3600
+    """Seconds that access tokens are valid; None to say nothing of it."""
     audience: str | None = None
     """For all tokens, instead of the one that the client names."""
     refuses: bool = False
@@ -187,13 +187,11 @@ async def protected() -> AsyncGenerator[Protected]:
 
     def app(origin: str) -> ASGIApp:
         up.url = f"{origin}/mcp"
-        settings = AuthSettings.model_validate(
-            {
-                "issuer_url": up.issuer,
-                "resource_server_url": up.url,
-                "validate_token_resource": True,
-                "required_scopes": ["read"],
-            }
+        settings = AuthSettings(
+            issuer_url=AnyHttpUrl(up.issuer),
+            resource_server_url=AnyHttpUrl(up.url),
+            validate_token_resource=True,
+            required_scopes=["read"],
         )
         verifier = ProviderTokenVerifier(up.authority)
         server = MCPServer("protected", token_verifier=verifier, auth=settings)

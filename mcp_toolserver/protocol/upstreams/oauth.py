@@ -5,12 +5,12 @@ module requests goes through the guard of the web tools: to public addresses, to
 permits (`web-private`), and to the address of the server itself; without TLS to this machine only.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
@@ -29,7 +29,7 @@ from pydantic import AnyUrl, BaseModel
 from mcp_toolserver.capabilities.web import WebSend
 from mcp_toolserver.errors import Denied, SettingsError, TimedOut, ToolError, Unavailable
 from mcp_toolserver.gateway.upstream_file import Upstream
-from mcp_toolserver.protocol.upstreams.redirect import Redirect, listening
+from mcp_toolserver.protocol.upstreams.redirect import listening
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.web.guard import Guard, PrivateHost, parse_private_host
 from mcp_toolserver.stores.oauth_tokens import TokenStore
@@ -39,7 +39,6 @@ LOGIN_SECONDS = 300.0
 """That the user has for a login."""
 
 _REQUEST_SECONDS = 30.0
-_MOST_LIFETIME = 365 * 86_400.0
 _MOST_BYTES, _MOST_LOGGED = 1 << 20, 500
 _SENT = frozenset({"accept", "authorization", "content-type", "mcp-protocol-version"})
 _ENCODING = frozenset({"content-encoding", "content-length", "transfer-encoding"})
@@ -54,9 +53,11 @@ logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL)
 
 
 class _Grant(BaseModel):
-    """What the SDK's client needs to go on. It stores the first two itself, here; the rest has to survive
+    """What the SDK's client needs to go on. It stores client and tokens itself, here; the rest has to survive
     too, or it would send a refresh token to the MCP server."""
 
+    url: str
+    """The address of the server; no other gets the tokens."""
     client: OAuthClientInformationFull | None = None
     tokens: OAuthToken | None = None
     expires: float | None = None
@@ -78,17 +79,8 @@ class _Grant(BaseModel):
     def usable_token(self, refused: str) -> str | None:
         """The access token, unless it has expired or is the one that was `refused`."""
         token = self.tokens.access_token if self.tokens else None
-        return None if token == refused or (self.expires and self.expires < time.time()) else token
-
-
-@dataclass
-class _Login:
-    """A login in progress."""
-
-    url: str = ""
-    end: str | ToolError = field(default_factory=lambda: Unavailable("The login ended; start it again."))
-    is_shown: anyio.Event = field(default_factory=anyio.Event)
-    has_ended: anyio.Event = field(default_factory=anyio.Event)
+        has_expired = self.expires is not None and self.expires < time.time()
+        return None if token == refused or has_expired else token
 
 
 class Authorization(httpx2.Auth):
@@ -98,12 +90,8 @@ class Authorization(httpx2.Auth):
     def __init__(
         self, upstream: Upstream, state: str, private: Sequence[PrivateHost], seconds: float = 0.0
     ) -> None:
-        """`state` is the state folder, `private` what `web-private` permits; a call waits for a user at
-        most `seconds`.
-
-        Raises:
-            SettingsError: the address of the server is not valid.
-        """
+        """`private` is what `web-private` permits; a call waits for a user at most `seconds`. Raises:
+        SettingsError: the address of the server is not valid."""
         self._upstream, self._name, self._seconds = upstream, upstream.name, seconds
         try:
             url = parse_url(upstream.url)
@@ -111,19 +99,11 @@ class Authorization(httpx2.Auth):
             raise SettingsError(f"the url of {upstream.name}: {error}") from None
         own = parse_private_host(f"{bracketed(url.host)}:{url.port}")
         self._guard = Guard(private=(*private, own))
-        self._store = TokenStore(state=state, name=upstream.name, url=upstream.url)
-        self._login: _Login | None = None
-        self._needs_login, self._why = False, ""
-
-    @property
-    def refusal(self) -> str:
-        """Why the server rejected the last request and what to do, if it takes a login; empty otherwise."""
-        if not self._needs_login:
-            return ""
-        return (
-            f"The MCP server {self._name} takes a login: {self._why}. Call McpAuth for it, or ask the "
-            f"operator of this server to run `mcp-toolserver upstream login {self._name}`."
-        )
+        self._store = TokenStore(state=state, name=upstream.name)
+        self._login: tuple[asyncio.Future[str], asyncio.Task[str]] | None = None
+        """That is in progress: the address for the user, and its end."""
+        self.refusal = ""
+        """Why the server rejected the last request and what to do, if it takes a login."""
 
     # --- requests ------------------------------------------------------------------------------------------
 
@@ -131,29 +111,36 @@ class Authorization(httpx2.Auth):
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Add the token; if it is rejected, renew it and send the request once more."""
-        token = await self._add_token(request)
+        token, why = await self._add_token(request)
         response = yield request
-        if response.status_code == 401 and token and await self._add_token(request, refused=token):
-            response = yield request
+        if response.status_code == 401 and token:
+            token, why = await self._add_token(request, refused=token)
+            if token:
+                response = yield request
         lacks_scope = "insufficient_scope" in response.headers.get("www-authenticate", "")
-        self._needs_login = response.status_code == 401 or (response.status_code == 403 and lacks_scope)
+        self.refusal = ""
+        if response.status_code == 401 or (response.status_code == 403 and lacks_scope):
+            self.refusal = (
+                f"The MCP server {self._name} takes a login: {why}. Call McpAuth for it, or ask the "
+                f"operator of this server to run `mcp-toolserver upstream login {self._name}`."
+            )
 
-    async def _add_token(self, request: httpx2.Request, refused: str = "") -> str | None:
-        """Add a usable token and return it."""
-        token, self._why = None, "no token is stored"
+    async def _add_token(self, request: httpx2.Request, refused: str = "") -> tuple[str | None, str]:
+        """Add a usable token; return it, and why the server may reject the request."""
         try:
-            if (grant := self._load()) and not (token := grant.usable_token(refused)):
-                self._why = "its token has expired or was rejected"
+            if (grant := self._load()) is None:
+                return None, "no token is stored"
+            if not (token := grant.usable_token(refused)):
                 async with self._store.locked(_REQUEST_SECONDS):
-                    # Another server may have renewed it meanwhile.
-                    if (grant := self._load()) and not (token := grant.usable_token(refused)):
-                        token = await self._renew(grant)
+                    # Another server may have renewed or removed it meanwhile.
+                    if grant := self._load():
+                        token = grant.usable_token(refused) or await self._renew(grant)
         except (ToolError, OSError) as error:
-            self._why = f"its token cannot be used ({error})"
-        if token:
-            self._why = "it rejects the token"
-            request.headers["authorization"] = f"Bearer {token}"
-        return token
+            return None, f"its token cannot be used ({error})"
+        if not token:
+            return None, "its token has expired or was rejected"
+        request.headers["authorization"] = f"Bearer {token}"
+        return token, "it rejects the token"
 
     async def _renew(self, grant: _Grant) -> str | None:
         """Renew the token and return it; None if the authorization server refuses. Raises: ToolError."""
@@ -163,60 +150,41 @@ class Authorization(httpx2.Auth):
         context.token_expiry_time = 1.0
         request = httpx2.Request("POST", self._upstream.url, headers=_HEADERS)
         flow = provider.async_auth_flow(request)
-        async with aclosing(flow), httpx2.AsyncClient(transport=_Guarded(self._guard)) as http:
-            with _translated(self._name):
-                outgoing = await anext(flow)
-                while outgoing is not request:
-                    outgoing = await flow.asend(await http.send(outgoing))
-        if not context.is_token_valid():
-            return None
-        self._save(grant, provider)
-        return grant.usable_token("")
+        async with self._client() as http, aclosing(flow):
+            outgoing = await anext(flow)
+            while outgoing is not request:
+                outgoing = await flow.asend(await http.send(outgoing))
+        if context.is_token_valid():
+            self._save(grant, provider)
+            return grant.usable_token("")
+        return None
 
     # --- logins --------------------------------------------------------------------------------------------
 
     async def authorize(self, background: Background) -> str:
         """Return the state. If the server takes a login, start one and return the address for the user; while
         it is in progress, wait for its end. Raises: ToolError: it failed."""
-        if self._login is None and (summary := await self.probe()) is not None:
-            return summary
+        if self._login is None:
+            status = await self._ask(self)
+            if not self.refusal:
+                return f"{self._name} takes no login now (it answers HTTP {status})."
         patience = self._seconds
         # Another call may have started it meanwhile.
-        if (login := self._login) is None:
-            login, patience = _Login(), 0.0
-            self._login = login
-            background.start(lambda: self._run(login), name=f"the login to {self._name}")
-        await login.is_shown.wait()
-        with anyio.move_on_after(patience):
-            await login.has_ended.wait()
-        if not login.has_ended.is_set():
+        if self._login is None:
+            patience, page = 0.0, asyncio.get_running_loop().create_future()
+            self._login = page, asyncio.create_task(self.log_in(page.set_result))
+            background.start(partial(_end_with_server, self._login[1]), name=f"the login to {self._name}")
+        page, end = self._login
+        await asyncio.wait((page, end), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((end,), timeout=patience)
+        if not end.done():
             return (
                 f"{self._name} takes a login. Show the user this address, to open in a browser here "
                 f"within {LOGIN_SECONDS:g} s, and call McpAuth again, which waits for the end.\n"
-                f"{login.url}"
+                f"{page.result()}"
             )
         self._login = None
-        if isinstance(login.end, ToolError):
-            raise login.end
-        return login.end
-
-    async def _run(self, login: _Login) -> None:
-        def show(url: str) -> None:
-            login.url = url
-            login.is_shown.set()
-
-        try:
-            login.end = await self.log_in(show)
-        except ToolError as error:
-            login.end = error
-        finally:
-            login.has_ended.set()
-            login.is_shown.set()
-
-    async def probe(self) -> str | None:
-        """Ask the server; return how it accepts requests, None if it takes a login. Raises: ToolError."""
-        status = await self._ask(self)
-        return None if self._needs_login else self._summary(self._load(), status)
+        return end.result()
 
     async def log_in(self, show: Callable[[str], None]) -> str:
         """Call `show` with the address that the user has to open, wait for the redirect, store the token, and
@@ -227,60 +195,51 @@ class Authorization(httpx2.Auth):
         """
         with anyio.move_on_after(LOGIN_SECONDS):
             async with listening(self._upstream.oauth.callback_port) as redirect:
-                grant = _Grant(client=self._client(redirect))
+                grant = _Grant(url=self._upstream.url)
                 provider = self._provider(grant, redirect.uri)
 
                 async def open_page(url: str) -> None:
-                    show(self._page(url, redirect))
+                    start, _, query = url.partition("?")
+                    fields = dict(parse_qsl(query))
+                    if scope := self._upstream.oauth.scope:
+                        fields["scope"] = scope
+                    address = str(parse_url(f"{start}?{urlencode(fields)}"))
+                    if why := _insecure(address):
+                        raise Denied(why)
+                    redirect.state = fields["state"]
+                    show(address)
 
                 async def result() -> AuthorizationCodeResult:
-                    fields = await redirect.fields()
+                    fields = await redirect.fields
                     if "code" not in fields:
-                        raise Denied(
-                            f"The user or the authorization server of {self._name} refused the login."
-                        )
+                        raise Denied(f"The user or the provider of {self._name} refused the login.")
                     return AuthorizationCodeResult.model_validate(fields)
 
                 provider.context.redirect_handler, provider.context.callback_handler = open_page, result
                 status = await self._ask(provider)
-            if grant.tokens and status in (401, 403):
+            if not grant.tokens:
+                return f"{self._name} takes no login (it answers HTTP {status})."
+            if status in (401, 403):
                 raise Unavailable(
                     f"{self._name} rejects the token that its authorization server gave (HTTP {status}). "
                     "Nothing is stored. Perhaps it is for another audience: compare the url in the "
                     "operator's file with the one that the server expects."
                 )
-            if grant.tokens:
-                self._save(grant, provider)
-            return self._summary(grant, status)
+            self._save(grant, provider)
+            return f"{self._name} accepts the token, which is stored."
         raise TimedOut(
             f"Nobody finished the login to {self._name} within {LOGIN_SECONDS:g} s; start it again."
         )
 
-    def _page(self, url: str, redirect: Redirect) -> str:
-        """Return the address for the user, checked and with the operator's scope, and expect its state."""
-        start, _, query = url.partition("?")
-        fields = dict(parse_qsl(query))
-        if scope := self._upstream.oauth.scope:
-            fields["scope"] = scope
-        address = str(parse_url(f"{start}?{urlencode(fields)}"))
-        if why := _insecure(address):
-            raise Denied(why)
-        redirect.state = fields["state"]
-        return address
-
-    def _client(self, redirect: Redirect) -> OAuthClientInformationFull | None:
-        """Return the operator's client; None if one is to be registered for this login."""
-        given = self._upstream.oauth
-        if not given.client_id:
-            return None
-        return OAuthClientInformationFull(
-            client_id=given.client_id,
-            client_secret=given.client_secret or None,
-            redirect_uris=[AnyUrl(redirect.uri)],
-            token_endpoint_auth_method="client_secret_post" if given.client_secret else "none",
-        )
-
     def _provider(self, grant: _Grant, redirect: str) -> OAuthClientProvider:
+        """Return the SDK's client, with the operator's registration if there is one."""
+        given = self._upstream.oauth
+        if given.client_id and not grant.client:
+            grant.client = OAuthClientInformationFull(
+                client_id=given.client_id,
+                client_secret=given.client_secret or None,
+                token_endpoint_auth_method="client_secret_post" if given.client_secret else "none",
+            )
         about = OAuthClientMetadata(client_name="mcp-toolserver", redirect_uris=[AnyUrl(redirect)])
         return OAuthClientProvider(self._upstream.url, about, grant)
 
@@ -288,56 +247,57 @@ class Authorization(httpx2.Auth):
         """Send a request that changes nothing, and return its status. Raises: ToolError."""
         # A GET of the older transport does not end.
         method, body = ("HEAD", None) if self._upstream.kind == "sse" else ("POST", _PING)
-        with _translated(self._name):
+        async with self._client(auth) as http:
+            return (await http.request(method, self._upstream.url, headers=_HEADERS, json=body)).status_code
+
+    @asynccontextmanager
+    async def _client(self, auth: httpx2.Auth | None = None) -> AsyncGenerator[httpx2.AsyncClient]:
+        """Raises: Unavailable: in place of the SDK's errors, which hold tokens and texts of the servers."""
+        try:
             async with httpx2.AsyncClient(transport=_Guarded(self._guard), auth=auth) as http:
-                answer = await http.request(method, self._upstream.url, headers=_HEADERS, json=body)
-                return answer.status_code
+                yield http
+                return
+        except ToolError:
+            raise
+        except OAuthRegistrationError:
+            why = "registers no client; the operator has to set oauth.client_id in the entry of the server"
+        except OAuthTokenError:
+            why = "gives no token; start the login again"
+        except OAuthFlowError as error:
+            log.warning("the authorization server of %s: %r", self._name, str(error)[:_MOST_LOGGED])
+            why = "does not describe itself as it should; the operator finds more in the log"
+        except Exception:  # noqa: BLE001  the libraries raise many kinds on invalid responses
+            why = "gives a response that is not valid; the operator has to look at it"
+        raise Unavailable(f"The authorization server of {self._name} {why}.")
 
     # --- tokens --------------------------------------------------------------------------------------------
 
     def _load(self) -> _Grant | None:
-        """Raises: Unavailable: the file is damaged."""
-        return self._store.load(_Grant.model_validate_json)
+        """Raises: Unavailable: the file cannot be read."""
+        try:
+            grant = _Grant.model_validate_json(self._store.path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            raise Unavailable(f"the stored token of {self._name} cannot be read; log in again") from None
+        return grant if grant.url == self._upstream.url else None
 
     def _save(self, grant: _Grant, provider: OAuthClientProvider) -> None:
         """Raises: Unavailable: the token cannot be written."""
         context = provider.context
+        grant.expires = context.token_expiry_time
         grant.server, grant.resource = context.oauth_metadata, context.protected_resource_metadata
-        if (expires := context.token_expiry_time) is not None:
-            # Any number comes from the authorization server.
-            grant.expires = min(max(expires, 1.0), time.time() + _MOST_LIFETIME)
         try:
             self._store.save(grant.model_dump_json())
         except OSError as error:
             raise Unavailable(f"the token cannot be stored: {error.strerror}") from None
 
-    def _summary(self, grant: _Grant | None, status: int) -> str:
-        if grant is None or grant.tokens is None:
-            return f"{self._name} takes no login (it answers HTTP {status})."
-        until = datetime.fromtimestamp(grant.expires, UTC).isoformat(" ", "minutes") if grant.expires else ""
-        renewed = ", and is renewed then" if until and grant.tokens.refresh_token else ""
-        return f"{self._name} accepts the stored token{until and f', which is valid until {until}'}{renewed}."
 
-
-@contextmanager
-def _translated(name: str) -> Generator[None]:
-    """Raises: Unavailable: instead of what the SDK raises, which holds tokens and texts of the servers."""
+async def _end_with_server(login: asyncio.Task[str]) -> None:
     try:
-        yield
-    except ToolError:
-        raise
-    except OAuthRegistrationError:
-        why = "registers no client; the operator has to set oauth.client_id in the entry of the server"
-    except OAuthTokenError:
-        why = "gives no token; start the login again"
-    except OAuthFlowError as error:
-        log.warning("the authorization server of %s: %r", name, str(error)[:_MOST_LOGGED])
-        why = "does not describe itself as it should; the operator finds more in the log"
-    except Exception:  # noqa: BLE001  the libraries raise many kinds on invalid responses
-        why = "gives a response that is not valid; the operator has to look at it"
-    else:
-        return
-    raise Unavailable(f"The authorization server of {name} {why}.")
+        await asyncio.wait((login,))
+    finally:
+        login.cancel()
 
 
 def _insecure(url: str) -> str | None:
