@@ -61,11 +61,21 @@ class Inquiry:
     """A digest of the content with which the diff begins."""
 
     @property
+    def is_once(self) -> bool:
+        """Whether an answer is for one call only: for a run outside the sandbox, and where a hook asks."""
+        return bool(self.request.outside or self.call.hooked.asks)
+
+    def is_covered(self, pattern: str) -> bool:
+        """Whether a remembered rule is about everything that the call touches."""
+        rules = Narrowing(source="", tools=tuple(self.rules((pattern,))))
+        return not self.is_once and not rules.refusal(self.request)
+
+    @property
     def digest(self) -> str:
         """A digest of all that an answer is bound to."""
         request = self.request
-        about = (request.tool, request.through, request.subjects, self.owner, [*self.roots], self.reason)
-        return digest(*about, request.preview, dict(self.arguments), self.content, self.mark)
+        shown = (request.tool, request.through, request.subjects, self.reason, request.preview, self.content)
+        return digest(*shown, dict(self.arguments), self.owner, [*self.roots], self.mark)
 
     @property
     def mark(self) -> str:
@@ -105,11 +115,6 @@ class Inquiry:
         allow = f"{tool}({visible(subjects[0][0])[:200]})" if len(subjects) == 1 else tool
         remedy = f"change the ask rule {rule}" if rule else f"add the allow rule {allow}"
         return self.refusal(f"Nobody can be asked; the operator can {remedy} in the config file. ")
-
-
-def covers(rules: Sequence[Rule], request: Request) -> bool:
-    """Whether the rules are about everything that a call touches."""
-    return not Narrowing(source="", tools=tuple(rules)).refusal(request)
 
 
 Approve = Callable[[Inquiry, Ask], Awaitable[str]]

@@ -79,10 +79,12 @@ async def test_a_client_of_either_protocol_lets_one_run_out(era: str, tmp_path: 
 async def test_the_question_shows_each_line_of_the_script_and_its_input(tmp_path: Path) -> None:
     no = Person()
     async with place(tmp_path) as at:
-        await run(at, no, "a=1\n# b\ncat -", "x\nThe whole script:\nls", stdin="input")
+        (tmp_path / "root" / "sub").mkdir()
+        more = {"stdin": "input", "cwd": "./sub"}
+        await run(at, no, "a=1\n# b\ncat -", "x\nThe whole script:\nls", **more)
     lines = no.asked[0].splitlines()
     assert lines[1:3] == [
-        "Once, outside the sandbox. Why: x The whole script: ls",
+        "Once, outside the sandbox, in 'sub'. Why: x The whole script: ls",
         "The whole script:",
     ]
     assert lines[3:7] == ["sh -c input", "a=1", "# b", "cat -"]
