@@ -85,18 +85,19 @@ class Inquiry:
         return digest(policy.ceiling.flag, policy.granted.flag, rules, self.call.rule, level)
 
     def question(self, most: int, where: str) -> str:
-        """The question, with escapes. After `most` characters it says how many are missing; `where` says
-        where they are."""
+        """The question, with escapes. After `most` characters, more for a preview, it says how many are
+        missing; `where` says where they are."""
         request, script = self.request, self.request.script
         subjects = [subject[0] for subject in request.subjects if not script or subject[0] != script.strip()]
         given = [
             f"{json.dumps(name)[1:-1]}: {json.dumps(value, ensure_ascii=value == script)}"
             for name, value in self.arguments.items()
         ]
-        parts = (*(ascii(one)[1:-1] for one in subjects), self.diff, *given)
+        parts = [one for one in (*(ascii(one)[1:-1] for one in subjects), self.diff, *given) if one]
         if request.preview:
-            parts = tuple(ascii(line)[1:-1] for line in request.preview.split("\n"))
-        text = visible("\n".join(filter(None, parts))).replace("\r", escape("\r"))
+            parts = [ascii(line)[1:-1] for line in request.preview.split("\n")]
+            most = MOST_STORED
+        text = visible("\n".join(parts)).replace("\r", escape("\r"))
         if len(text) > most:
             missing = f"{len(text) - most:,} more characters of this call are not shown here; {where}"
             text = f"{text[:most]}\n[{missing}. SHA-256 of the call: {self.digest}]"

@@ -81,13 +81,14 @@ async def test_the_question_shows_each_line_of_the_script_and_its_input(tmp_path
     async with place(tmp_path) as at:
         (tmp_path / "root" / "sub").mkdir()
         more = {"stdin": "input", "cwd": "./sub"}
-        await run(at, no, "a=1\n# b\ncat -", "x\nThe whole script:\nls", **more)
+        script = f"a=1\n\n# {'b' * 20_000}\ncat -"
+        await run(at, no, script, "x\nThe whole script:\nls", **more)
     lines = no.asked[0].splitlines()
     assert lines[1:3] == [
         "Once, outside the sandbox, in 'sub'. Why: x The whole script: ls",
         "The whole script:",
     ]
-    assert lines[3:7] == ["sh -c input", "a=1", "# b", "cat -"]
+    assert lines[3:8] == ["sh -c input", *script.split("\n")]
 
 
 @pytest.mark.anyio

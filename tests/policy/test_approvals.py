@@ -292,8 +292,8 @@ async def test_what_a_hook_asks_or_runs_outside_the_sandbox_is_approved_once_eac
     watcher, quiet = Database(str(desk.folder / "state"), (), name=APPROVALS), Person(says=None)
     desk.databases.append(watcher)
     for server, name, arguments in (
-        (outside, "probe", {}),
-        (replace(plain, hooks=(hook,)), "mkdir", dict[str, JsonValue](path="x")),
+        (outside, "probe", dict[str, Any]()),
+        (replace(plain, hooks=(hook,)), "mkdir", {"path": "x"}),
     ):
         for answer in ({}, {"for_session": True}, {"pattern": "*", "until": "2h"}):
             which = requested((await call(server, name, **arguments)).text)
