@@ -291,10 +291,11 @@ async def test_what_a_hook_asks_or_runs_outside_the_sandbox_is_approved_once_eac
     outside = replace(plain, registry=Registry([probe]), offered=frozenset({"probe"}))
     watcher, quiet = Database(str(desk.folder / "state"), (), name=APPROVALS), Person(says=None)
     desk.databases.append(watcher)
-    for server, name, arguments in (
-        (outside, "probe", dict[str, Any]()),
+    cases: tuple[tuple[Dispatcher, str, dict[str, Any]], ...] = (
+        (outside, "probe", {}),
         (replace(plain, hooks=(hook,)), "mkdir", {"path": "x"}),
-    ):
+    )
+    for server, name, arguments in cases:
         for answer in ({}, {"for_session": True}, {"pattern": "*", "until": "2h"}):
             which = requested((await call(server, name, **arguments)).text)
             assert (await desk.operator("approve", which, **answer))[0] == 0
@@ -500,8 +501,8 @@ async def test_a_server_behind_wrap_asks_in_the_same_way(tmp_path: Path, desk: D
             await made.open()
             which = requested(await made.call("echo", a=1))
             state = str(at.state)
-            for words in ({"what": "list", "approval": which}, {"what": "approve", "approval": which}):
-                done = Invocation(settings=Settings(), **words)
+            for what in ("list", "approve"):
+                done = Invocation(settings=Settings(), what=what, approval=which)
                 assert await anyio.to_thread.run_sync(command, state, done) == 0
             assert requested(await made.call("echo", a=2)) != which
             assert json.loads(await made.call("echo", a=1)) == {"a": 1}
