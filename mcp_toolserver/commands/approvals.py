@@ -94,16 +94,12 @@ async def _watch(store: Approvals) -> None:
                 if not line:
                     return
                 if status := _ANSWERS.get(line.strip().lower()):
-                    await _settle(store, one.id, status)
+                    try:
+                        await store.settle(one.id, status)
+                        print(f"{one.id}: {status}")
+                    except ToolError as error:
+                        print(error)
             await anyio.sleep(POLL_SECONDS)
-
-
-async def _settle(store: Approvals, which: str, status: Status) -> None:
-    try:
-        await store.settle(which, status)
-        print(f"{which}: {status}")
-    except ToolError as error:
-        print(error)
 
 
 def _row(one: Approval) -> str:

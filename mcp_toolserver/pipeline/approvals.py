@@ -61,11 +61,21 @@ class Inquiry:
     """A digest of the content with which the diff begins."""
 
     @property
+    def is_once(self) -> bool:
+        """Whether an answer is for one call only: for a run outside the sandbox, and where a hook asks."""
+        return bool(self.request.outside or self.call.hooked.asks)
+
+    def is_covered(self, pattern: str) -> bool:
+        """Whether a remembered rule is about everything that the call touches."""
+        rules = Narrowing(source="", tools=tuple(self.rules((pattern,))))
+        return not self.is_once and not rules.refusal(self.request)
+
+    @property
     def digest(self) -> str:
         """A digest of all that an answer is bound to."""
         request = self.request
-        about = (request.tool, request.through, request.subjects, self.owner, [*self.roots], self.reason)
-        return digest(*about, request.preview, dict(self.arguments), self.content, self.mark)
+        shown = (request.tool, request.through, request.subjects, self.reason, request.preview, self.content)
+        return digest(*shown, dict(self.arguments), self.owner, [*self.roots], self.mark)
 
     @property
     def mark(self) -> str:
@@ -75,18 +85,19 @@ class Inquiry:
         return digest(policy.ceiling.flag, policy.granted.flag, rules, self.call.rule, level)
 
     def question(self, most: int, where: str) -> str:
-        """The question, with escapes. After `most` characters it says how many are missing; `where` says
-        where they are."""
+        """The question, with escapes. After `most` characters, more for a preview, it says how many are
+        missing; `where` says where they are."""
         request, script = self.request, self.request.script
         subjects = [subject[0] for subject in request.subjects if not script or subject[0] != script.strip()]
         given = [
             f"{json.dumps(name)[1:-1]}: {json.dumps(value, ensure_ascii=value == script)}"
             for name, value in self.arguments.items()
         ]
-        parts = (*(ascii(one)[1:-1] for one in subjects), self.diff, *given)
+        parts = [one for one in (*(ascii(one)[1:-1] for one in subjects), self.diff, *given) if one]
         if request.preview:
-            parts = tuple(ascii(line)[1:-1] for line in request.preview.split("\n"))
-        text = visible("\n".join(filter(None, parts))).replace("\r", escape("\r"))
+            parts = [ascii(line)[1:-1] for line in request.preview.split("\n")]
+            most = MOST_STORED
+        text = visible("\n".join(parts)).replace("\r", escape("\r"))
         if len(text) > most:
             missing = f"{len(text) - most:,} more characters of this call are not shown here; {where}"
             text = f"{text[:most]}\n[{missing}. SHA-256 of the call: {self.digest}]"
@@ -105,11 +116,6 @@ class Inquiry:
         allow = f"{tool}({visible(subjects[0][0])[:200]})" if len(subjects) == 1 else tool
         remedy = f"change the ask rule {rule}" if rule else f"add the allow rule {allow}"
         return self.refusal(f"Nobody can be asked; the operator can {remedy} in the config file. ")
-
-
-def covers(rules: Sequence[Rule], request: Request) -> bool:
-    """Whether the rules are about everything that a call touches."""
-    return not Narrowing(source="", tools=tuple(rules)).refusal(request)
 
 
 Approve = Callable[[Inquiry, Ask], Awaitable[str]]

@@ -1,6 +1,10 @@
 """The one way to run a tool.
 
-    find → validate → decide → watch → hooks → ask → grant → queue → run by a deadline → envelope → truncate
+    find → validate → decide → hooks → ask → grant → run → truncate → envelope
+
+A call that a hook changes goes through the stages from validate on again. `decide` includes the check of
+dangerous commands; `run` waits for a slot, then has a deadline. A trial ends before `run`, asks nobody and
+runs no hook; a dry run asks nobody and ends there with an error.
 
 Only cancellation and `UnknownTool` escape `Dispatcher.call`; every other failure is a `Result` whose text
 says what was wrong and what to do next. Every call produces exactly one record; if the
@@ -12,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -61,7 +65,6 @@ from mcp_toolserver.pipeline.validation import (
     respelt,
     subjects_of,
 )
-from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.dangerous_commands import objection
 from mcp_toolserver.policy.rules import FOREIGN, Narrowing, Policy, Request, Rule, Verdict
 from mcp_toolserver.text.lines.escape_invisible import visible, visible_values
@@ -105,31 +108,31 @@ _NO_SLOT = nullcontext()
 """Stands for the slot of a call that needs none."""
 
 
-async def _no_preview() -> str:
-    return ""
+_Found = tuple[Entry, Mapping[str, JsonValue], str]
+"""The tool that a call runs, its arguments under the tool's own names and in its own units, and the
+forwarding tool that it came through; empty without one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _CallContext:
-    """The policy and host of one call, restricted by its client and by what is in force for its owner."""
+    """A validated call, with the policy and host restricted by its client and what is in force for it."""
 
-    policy: Policy
-    host: HostServices
-    rights: Rights
     spec: ToolSpec
     args: Args
     """With canonical paths."""
-    preview: Callable[[], Awaitable[str]] = _no_preview
-    """What the question to the user shows in the place of what the call touches; empty for just that."""
+    request: Request
+    policy: Policy
+    host: HostServices
+    rights: Rights
 
     def lowered(self, narrowings: Sequence[Narrowing]) -> _CallContext:
         """The same with fewer rights."""
-        lowest = min(one.ceiling for one in narrowings)
-        host = self.host
+        lowest, host = min(one.ceiling for one in narrowings), self.host
         if lowest < self.policy.ceiling:
             source = next(one.source for one in narrowings if one.ceiling is lowest)
             host = host.lowered(lowest, source)
-        return replace(self, policy=self.policy.narrowed(narrowings), host=host)
+        request = replace(self.request, level=_level(self.spec, host))
+        return replace(self, request=request, policy=self.policy.narrowed(narrowings), host=host)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,8 +245,7 @@ class Dispatcher:
     def available(self) -> tuple[Entry, ...]:
         """The tools that this server can run: switched on, available here and not above the ceiling. Its own
         ones by name, then those of other servers."""
-        foreign = self.registry.foreign.entries
-        return (*self._own, *filter(self._is_available, foreign.values())) if foreign else self._own
+        return (*self._own, *filter(self._is_available, self.registry.foreign.entries.values()))
 
     @cached_property
     def _own(self) -> tuple[Entry, ...]:
@@ -332,6 +334,8 @@ class Dispatcher:
             parent_id=options.parent_id,
             id=options.call_id or new_id(),
         )
+        if caller.owner == LOCAL:
+            self.clients[LOCAL] = caller
         if (why := await begin(self.recorder, call)) is not None:
             return Result(text=why, error=Unavailable.kind, call_id=call.id)
         started, entry, result = time.perf_counter(), None, Result(text="", error=call.outcome)
@@ -340,7 +344,7 @@ class Dispatcher:
             # The end of the server may record the call before `finally` does.
             call.outcome = "cancelled"
             result = Result(text="", error=call.outcome)
-            result = await self._answer(entry, call, caller, options)
+            result = await self._answer(self._found(entry, call), call, caller, options)
         except Exception as error:
             # The one place where a bug becomes an answer.
             if isinstance(error, UnknownTool):
@@ -378,7 +382,8 @@ class Dispatcher:
         Returns how far it would come, and the error before that; empty without one."""
         call = CallRecord(name=name, session=caller.name, arguments=arguments, is_trial=True)
         try:
-            await self._answer(self.registry.find(name), call, caller, DEFAULT_OPTIONS)
+            found = self._found(self.registry.find(name), call)
+            await self._answer(found, call, caller, DEFAULT_OPTIONS)
         except UnknownTool:
             return call, f"no tool is called {name}"
         except ToolError as error:
@@ -387,24 +392,21 @@ class Dispatcher:
 
     def may_be_long(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
         """Whether such a call may take longer than clients wait. Raises: UnknownTool."""
-        entry = self.registry.find(name)
-        try:
-            found = self._found(entry, CallRecord(name=name, session="", arguments=arguments or {}))
-        except Exception:  # noqa: BLE001  the call ends at once with the same error; `call` reports and records it
-            return False
-        return found[0].spec.may_be_long
+        spec = self._target(name, arguments)
+        return spec is not None and spec.may_be_long
 
     def needs_client_model(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
         """Whether such a call runs only with the client's model. Raises: UnknownTool."""
+        spec = self._target(name, arguments)
+        return spec is not None and spec.name in self.without_model - self.without_own_model
+
+    def _target(self, name: str, arguments: Mapping[str, JsonValue] | None) -> ToolSpec | None:
+        """The tool that such a call runs; None if it fails before. Raises: UnknownTool."""
         entry = self.registry.find(name)
-        if not entry.spec.forwards:
-            return entry.spec.name in self.without_model - self.without_own_model
         try:
-            found = self._found(entry, CallRecord(name=name, session="", arguments=arguments or {}))
-        except ToolError:
-            # `call` reports it.
-            return False
-        return found[0].spec.name in self.without_model - self.without_own_model
+            return self._found(entry, CallRecord(name=name, session="", arguments=arguments or {}))[0].spec
+        except Exception:  # noqa: BLE001  the call ends at once with the same error; `call` reports and records it
+            return None
 
     def shown(self, text: str) -> str:
         """Escape the invisible characters of a text for the client, unless the operator turned that off."""
@@ -413,128 +415,71 @@ class Dispatcher:
     async def _failure(self, error: Exception, call: CallRecord, caller: Caller) -> Result:
         if isinstance(error, InputRequired):
             return Result(text="", pending=True)
+        notes = call.hooked.notes
         if isinstance(error, ToolError):
-            output = Output(self.shown(noted(str(error), call.hooked.notes)))
-            output = await fit(output, call.room, self.host.owned_by(caller.owner).save)
-            return replace(self._enveloped(output), error=error.kind)
+            host, output = self.host.owned_by(caller.owner), Output(str(error))
+            return replace(await self._enveloped(output, notes, call.room, host), error=error.kind)
         # The text of a bug stays in the log.
         log.error("%s failed; reference %s", call.tool, call.id, exc_info=error)
         text = f"{call.tool} failed inside the server. The server's log has the details under {call.id}."
-        return Result(text=self.shown(noted(text, call.hooked.notes)), error="internal")
+        return Result(text=self.shown(noted(text, notes)), error="internal")
 
-    async def _answer(
-        self,
-        entry: Entry,
-        call: CallRecord,
-        caller: Caller,
-        options: CallOptions,
-        changed: tuple[Entry, Mapping[str, JsonValue], str] | None = None,
-    ) -> Result:
-        """`changed` is the call as a hook changed it, in the form of `_found`."""
-        call.tool, call.needs, call.verdict = entry.spec.name, entry.spec.needs, "invalid"
-        entry, arguments, through = changed or self._found(entry, call)
-        spec = entry.spec
-        call.tool, call.needs, call.permission = spec.name, spec.needs, spec.level(self.host.permissions)
+    async def _answer(self, found: _Found, call: CallRecord, caller: Caller, options: CallOptions) -> Result:
+        """The stages after `find`."""
+        entry, arguments, through = found
+        spec, override = entry.spec, options.output_override
+        call.tool, call.needs, call.verdict = spec.name, spec.needs, "invalid"
+        call.permission = spec.level(self.host.permissions)
         args = checked(entry, arguments)
         call.verdict, call.about = "undecided", about(spec, args)
-        context = await self._located(entry, args, call, caller, options)
-        args = context.args
-        request = Request(
-            tool=spec.name,
-            level=_level(spec, context.host),
-            outside=args.why_outside(),
-            subjects=subjects_of(spec, args, context.host),
-            needs=spec.needs,
-            script=spec.script(args),
-            argument=partial(argument_texts, args),
-            through=through,
-        )
-        in_force = (*self.narrowings.of(caller.owner), *options.narrowings)
-        if spec.name in self.requirements:
-            in_force = (*in_force, self.requirements[spec.name])
-        if in_force and (narrowings := [one for one in in_force if one.applies(request)]):
-            context = context.lowered(narrowings)
-            request = replace(request, level=_level(spec, context.host))
-            call.mode = context.policy.ceiling.flag
-        call.permission = request.level
-        host, output_override = context.host, options.output_override
-        if output_override is None or spec.name not in self.for_resources:
+        context = await self._located(found, args, call, caller, options)
+        request, host = context.request, context.host
+
+        if override is None or spec.name not in self.for_resources:
             self._check_offered(request, call)
-        created_under = Narrowing(
-            source="the permission mode under which it was created", ceiling=self.policy.ceiling
-        )
-        # What a preview found out is there for the run.
-        runtime = cache(
-            partial(
-                host.runtime,
-                needs=spec.needs,
-                scope=self._scope(request, context.policy, call, caller),
-                user=User(caller, self.shown),
-                calls=NestedCalls(
-                    dispatcher=self,
-                    caller=caller,
-                    rights=context.rights.narrowed(created_under, *in_force),
-                    parent_id=call.id,
-                ),
-            )
-        )
-        context = replace(context, preview=partial(_preview, spec, args, host, runtime))
-        self._prepare_hooks(request, context, call, arguments)
-        if (updated := await self._permit(request, context, call, caller)) is not None:
+        verdict = self._decided(context, call)
+
+        if (updated := await self._hooked(context, call, arguments)) is not None:
             again = entry, self.registry.translate(spec.name, updated), through
-            return await self._answer(entry, call, caller, options, again)
+            return await self._answer(again, call, caller, options)
+
+        call.verdict = "allowed"
+        reasons = (verdict.reason, *call.hooked.asks) if verdict.action == "ask" else call.hooked.asks
+        call.hooked.question = " ".join(reasons)
+        scope = self._scope(request, context.policy, call, caller)
+        calls = NestedCalls(dispatcher=self, caller=caller, rights=context.rights, parent_id=call.id)
+        user = User(caller, self.shown)
+        # What a preview found out is there for the run.
+        runtime = cache(partial(host.runtime, needs=spec.needs, scope=scope, user=user, calls=calls))
+        if reasons and not (self.is_dry_run or call.is_trial):
+            await self._ask(context, call, caller, runtime)
+
         self._check_available(spec, host, caller)
         if call.is_trial:
             return Result(text="")
         if self.is_dry_run:
             call.verdict = "dry-run"
             raise Denied(_dry_run(request, call))
+
         room = replace(call.room, bytes=min(call.room.bytes, spec.limits.output_bytes))
-        if output_override is not None:
-            spec = replace(spec, run=output_override.run)
-            room = Room(bytes=output_override.output_bytes)
-        running = self._run(spec, args, runtime(), request=request, client=f"{self.user} {caller.name}")
+        if override is not None:
+            context = replace(context, spec=replace(spec, run=override.run))
+            room = Room(bytes=override.output_bytes)
+        running = self._run(context, runtime(), f"{self.user} {caller.name}")
         output = await call.hooked.around(running, lambda output: output.text)
-        output = self._taken(output, caller.owner, (*ignored(spec, arguments), *call.hooked.notes))
-        return self._enveloped(await fit(output, room, host.save))
-
-    def _prepare_hooks(
-        self, request: Request, context: _CallContext, call: CallRecord, arguments: Mapping[str, JsonValue]
-    ) -> None:
-        """Choose the hooks that see a call, and make their input; a trial runs none."""
-        found = () if call.is_trial else (hook for hook in self.hooks if hook.is_about(request))
-        call.hooked.hooks = tuple(found)
-        if call.hooked.hooks:
-            call.hooked.given = {
-                "session_id": call.session,
-                "cwd": next(iter(context.rights.folders or ()), ""),
-                "permission_mode": context.policy.ceiling.flag,
-                "tool_name": request.tool,
-                "tool_input": as_sent(context.spec, context.args, arguments),
-                "tool_subjects": [spellings[0] for spellings in request.subjects],
-                "tool_use_id": call.id,
-            }
-
-    def _taken(self, output: Output, owner: str, notes: Sequence[str]) -> Output:
-        """The output of a call that succeeded as clients see it, with `notes`; applies its state update."""
         if output.state_update:
-            self.states.setdefault(owner, {}).update(output.state_update)
-        # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
-        text = output.text.removesuffix("\r")
-        if (text := self.shown(noted(text, notes) if notes else text)) != output.text:
-            output = replace(output, text=text)
-        return replace(output, whole=self.shown(output.whole)) if output.whole else output
+            self.states.setdefault(caller.owner, {}).update(output.state_update)
+        return await self._enveloped(output, (*ignored(spec, arguments), *call.hooked.notes), room, host)
 
-    async def _run(
-        self, spec: ToolSpec, args: Args, runtime: Runtime, *, request: Request, client: str
-    ) -> Output:
+    async def _run(self, context: _CallContext, runtime: Runtime, client: str) -> Output:
         """Run the tool once the call has its slots.
 
         Raises:
             Unavailable: no slot became free in time.
             TimedOut: the tool took longer than its deadline, which starts when it gets its slot.
         """
-        is_read = request.level is Permission.READ_ONLY and spec.kind != "other"
+        spec = context.spec
+        is_read = context.request.level is Permission.READ_ONLY and spec.kind != "other"
         # A serial call acquires its own slot first, so that it holds no slot of the reads while it waits.
         alone = self.slots.serial.slot(client, self.queue_seconds) if spec.serial else _NO_SLOT
         turn = self.slots.reads.slot(client, self.queue_seconds) if is_read else _NO_SLOT
@@ -543,7 +488,7 @@ class Dispatcher:
             async with alone, turn:
                 with anyio.move_on_after(spec.limits.deadline):
                     assert not isinstance(spec.run, Forward)
-                    output = await spec.run(args, runtime)
+                    output = await spec.run(context.args, runtime)
         except Overdue:
             raise Unavailable(
                 f"The server is busy: {spec.name} waited {self.queue_seconds:g} s for its turn behind other "
@@ -556,51 +501,72 @@ class Dispatcher:
         return output
 
     async def _located(
-        self, entry: Entry, args: Args, call: CallRecord, caller: Caller, options: CallOptions
+        self, found: _Found, sent: Args, call: CallRecord, caller: Caller, options: CallOptions
     ) -> _CallContext:
-        """The policy and the host, restricted by the client, and the arguments with canonical paths.
+        """The call with canonical paths, restricted by its client and what is in force.
 
         Raises:
             ToolError: a path leaves the roots or cannot be used, or its file system does not answer.
         """
-        if caller.owner == LOCAL:
-            self.clients[LOCAL] = caller
-        lists, restrictions = await caller.roots(), caller.restrictions()
+        entry, _, through = found
+        spec, lists, restrictions = entry.spec, await caller.roots(), caller.restrictions()
         if restrictions is not None:
             call.mode = self.policy.under(restrictions).ceiling.flag
 
-        def located() -> _CallContext:
-            policy = self._policy(restrictions)
-            own = self.host.restricted_to(*lists)
-            rights = Rights(folders=own.workspace.roots, confined_to=restrictions, depth=options.depth)
-            host = self.host.owned_by(caller.owner)
+        def located() -> tuple[Policy, HostServices, tuple[str, ...], Args]:
+            if self.read_project is not None:
+                self.read_project()
+            policy, host = self.project(self.policy), self.host.owned_by(caller.owner)
+            folders = self.host.restricted_to(*lists).workspace.roots
             if restrictions is not None:
+                policy = policy.under(restrictions)
                 if policy.ceiling < self.policy.ceiling:
                     host = host.lowered(policy.ceiling, restrictions.source)
                 host = host.under(restrictions)
-            host = host.restricted_to(*lists).let_out(args.why_outside())
-            found = respelt(entry, args, host)
-            return _CallContext(policy=policy, host=host, rights=rights, spec=entry.spec, args=found)
+            host = host.restricted_to(*lists).let_out(sent.why_outside())
+            return policy, host, folders, respelt(entry, sent, host)
 
-        is_blocking = bool(lists or restrictions or entry.spec.path_fields or self.read_project)
-        if not is_blocking:
-            return located()
-        try:
-            return await self.host.lookups.run(caller.name, located)
-        except (Denied, InvalidInput) as error:
-            call.verdict = "refused-path" if isinstance(error, Denied) else "invalid"
-            raise
+        if lists or restrictions or spec.path_fields or self.read_project:
+            try:
+                policy, host, folders, args = await self.host.lookups.run(caller.name, located)
+            except (Denied, InvalidInput) as error:
+                call.verdict = "refused-path" if isinstance(error, Denied) else "invalid"
+                raise
+        else:
+            policy, host, folders, args = located()
+        request = Request(
+            tool=spec.name,
+            level=_level(spec, host),
+            outside=args.why_outside(),
+            subjects=subjects_of(spec, args, host),
+            needs=spec.needs,
+            script=spec.script(args),
+            argument=partial(argument_texts, args),
+            through=through,
+        )
+        rights = Rights(folders=folders, confined_to=restrictions, depth=options.depth)
+        context = _CallContext(spec=spec, args=args, request=request, policy=policy, host=host, rights=rights)
+        return self._narrowed(context, call, (*self.narrowings.of(caller.owner), *options.narrowings))
 
-    def _policy(self, restrictions: ClientRestrictions | None) -> Policy:
-        """The policy under the client's restrictions, with the rules of projects as they are now; blocks."""
-        if self.read_project is not None:
-            self.read_project()
-        policy = self.project(self.policy)
-        return policy if restrictions is None else policy.under(restrictions)
+    def _narrowed(
+        self, context: _CallContext, call: CallRecord, in_force: tuple[Narrowing, ...]
+    ) -> _CallContext:
+        """The call under what is in force for it and its tool; what it starts has its rights, too."""
+        if context.spec.name in self.requirements:
+            in_force = (*in_force, self.requirements[context.spec.name])
+        created_under = Narrowing(
+            source="the permission mode under which it was created", ceiling=self.policy.ceiling
+        )
+        context = replace(context, rights=context.rights.narrowed(created_under, *in_force))
+        if narrowings := [one for one in in_force if one.applies(context.request)]:
+            context = context.lowered(narrowings)
+            call.mode = context.policy.ceiling.flag
+        call.permission = context.request.level
+        return context
 
-    def _found(self, entry: Entry, call: CallRecord) -> tuple[Entry, Mapping[str, JsonValue], str]:
-        """The tool that the call runs, its arguments under the tool's own names and in its own units, and
-        the forwarding tool that it came through; empty without one."""
+    def _found(self, entry: Entry, call: CallRecord) -> _Found:
+        """The call as its tool gets it. Raises: ToolError: it forwards to no tool, or to a forwarding one."""
+        call.tool, call.needs, call.verdict = entry.spec.name, entry.spec.needs, "invalid"
         arguments = self.registry.translate(call.name, call.arguments)
         if not isinstance(entry.spec.run, Forward):
             return entry, arguments, ""
@@ -640,7 +606,13 @@ class Dispatcher:
             catalogue=partial(self._catalogue, caller),
         )
 
-    def _enveloped(self, output: Output) -> Result:
+    async def _enveloped(
+        self, output: Output, notes: Sequence[str], room: Room, host: HostServices
+    ) -> Result:
+        """The output as clients see it, with `notes` at its end, cut to fit `room`."""
+        # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
+        text = self.shown(noted(output.text.removesuffix("\r"), notes))
+        output = await fit(replace(output, text=text, whole=self.shown(output.whole)), room, host.save)
         data = output.data.model_dump(mode="json") if output.data is not None else None
         return Result(
             text=output.text,
@@ -659,7 +631,10 @@ class Dispatcher:
     def _check_available(self, spec: ToolSpec, host: HostServices, caller: Caller) -> None:
         """Raises: Unavailable: a capability or the model that the tool needs is missing."""
         if not spec.needs <= host.permissions.keys():
-            raise _unavailable(spec, host)
+            found = host.reasons(spec.needs - host.permissions.keys())
+            if sandbox := [why.text for why in found if why.kind == "sandbox"]:
+                raise SandboxUnavailable(sandbox[0])
+            raise Unavailable(f"{spec.name} is not available: {found[0].text}.")
         if spec.name in self.without_model and caller.sampling() is None:
             raise Unavailable(NO_MODEL.format(spec.name))
         if spec.name in self.without_own_model:
@@ -674,15 +649,9 @@ class Dispatcher:
                 "unless --exclude-tools or a project's file names it."
             )
 
-    async def _permit(
-        self, request: Request, context: _CallContext, call: CallRecord, caller: Caller
-    ) -> Arguments | None:
-        """Apply the policy, the checks and the hooks, and ask the user if needed; returns the arguments of a
-        call that a hook changed.
-
-        Raises:
-            Denied: by a rule, the ceiling, the check of dangerous commands, a hook or the user.
-        """
+    def _decided(self, context: _CallContext, call: CallRecord) -> Verdict:
+        """What the policy decides. Raises: Denied: by it, the client or the check of dangerous commands."""
+        request = context.request
         verdict = context.policy.decide(request)
         call.rule, call.decision = verdict.rule, verdict
         if verdict.action == "refuse":
@@ -697,33 +666,46 @@ class Dispatcher:
         if danger := objection(request):
             call.verdict = "refused-watchdog"
             raise Denied(danger)
-        return await self._hooked(request, verdict, context, call, caller)
+        return verdict
 
     async def _hooked(
-        self, request: Request, verdict: Verdict, context: _CallContext, call: CallRecord, caller: Caller
+        self, context: _CallContext, call: CallRecord, arguments: Mapping[str, JsonValue]
     ) -> Arguments | None:
-        """Run the hooks; ask the user if the policy or one of them wants it. See `_permit`."""
-        hooked = call.hooked
+        """Run the hooks before the call; returns its arguments if one changed them.
+
+        Raises:
+            Denied: by one.
+        """
+        request, hooked, rule = context.request, call.hooked, call.rule
+        hooked.hooks = tuple(hook for hook in self.hooks if not call.is_trial and hook.is_about(request))
+        if hooked.hooks:
+            hooked.given = {
+                "session_id": call.session,
+                "cwd": next(iter(context.rights.folders or ()), ""),
+                "permission_mode": context.policy.ceiling.flag,
+                "tool_name": request.tool,
+                "tool_input": as_sent(context.spec, context.args, arguments),
+                "tool_subjects": [spellings[0] for spellings in request.subjects],
+                "tool_use_id": call.id,
+            }
         try:
-            updated = await hooked.before()
+            return await hooked.before()
         except Denied:
             call.verdict = "refused-hook"
             raise
         finally:
-            call.rule = ", ".join(filter(None, (verdict.rule, *hooked.decided)))
-        call.verdict = "allowed"
-        hooked.question = " ".join((*((verdict.reason,) if verdict.action == "ask" else ()), *hooked.asks))
-        if updated is None and hooked.question and not (self.is_dry_run or call.is_trial):
-            await self._ask(replace(request, preview=await context.preview()), context, call, caller)
-        return updated
+            call.rule = ", ".join(filter(None, (rule, *hooked.decided)))
 
-    async def _ask(self, request: Request, context: _CallContext, call: CallRecord, caller: Caller) -> None:
+    async def _ask(
+        self, context: _CallContext, call: CallRecord, caller: Caller, runtime: Callable[[], Runtime]
+    ) -> None:
+        """Raises: Denied, Conflict: nobody said yes, or the file changed since the question."""
         call.verdict = "asked"
         spec, args, host = context.spec, context.args, context.host
         diff, content = await change_of(spec, args, host)
         inquiry = Inquiry(
             call=call,
-            request=request,
+            request=replace(context.request, preview=await _preview(context, runtime)),
             arguments=args.model_dump(mode="json", by_alias=True, exclude_unset=True),
             owner=caller.owner,
             roots=host.workspace.roots,
@@ -753,14 +735,15 @@ def _level(spec: ToolSpec, host: HostServices) -> Permission:
     return Permission.DANGER_FULL_ACCESS if host.is_outside else spec.level(host.permissions)
 
 
-async def _preview(spec: ToolSpec, args: Args, host: HostServices, runtime: Callable[[], Runtime]) -> str:
+async def _preview(context: _CallContext, runtime: Callable[[], Runtime]) -> str:
     """What the question shows in the place of what the call touches; empty for just that."""
-    if why := args.why_outside():
+    spec, args, request = context.spec, context.args, context.request
+    if request.outside:
+        folders = "".join(f", in '{getattr(args, name)}'" for name in spec.path_fields)
+        heading = f"Once, outside the sandbox{folders}. Why: {request.outside}"
         # What follows the heading is all script.
-        return (
-            f"Once, outside the sandbox. Why: {' '.join(why.split())}\nThe whole script:\n{spec.script(args)}"
-        )
-    if spec.preview is None or not spec.needs <= host.permissions.keys():
+        return f"{' '.join(heading.split())}\nThe whole script:\n{request.script}"
+    if spec.preview is None or not spec.needs <= context.host.permissions.keys():
         return ""
     return await spec.preview(args, runtime())
 
@@ -776,11 +759,3 @@ def _dry_run(request: Request, call: CallRecord) -> str:
         f"Nothing was done: this server runs with --dry-run. {request.tool} ({request.level.flag}) would "
         f"have {would}.{because}{ran} Do not report it as done, and do not retry."
     )
-
-
-def _unavailable(spec: ToolSpec, host: HostServices) -> Unavailable:
-    """The error that says why `spec` cannot run here."""
-    found = host.reasons(spec.needs - host.permissions.keys())
-    if sandbox := [why.text for why in found if why.kind == "sandbox"]:
-        return SandboxUnavailable(sandbox[0])
-    return Unavailable(f"{spec.name} is not available: {found[0].text}.")

@@ -94,9 +94,9 @@ class Hook:
             return HookOutput(decision="block", reason=str(denied))
         except Exception as error:
             # It may be another package's code, whose traceback says more.
-            said, is_bug = (
-                str(error) or type(error).__name__,
+            is_bug, said = (
                 not isinstance(error, (ToolError, TimeoutError)),
+                str(error) or type(error).__name__,
             )
             log.error("%s failed, call %s: %s", self.name, given["tool_use_id"], said, exc_info=is_bug)
             return None
@@ -144,7 +144,7 @@ class HookedCall:
             if given.permission_decision == "ask":
                 self.decided = _with(self.decided, hook.name)
                 self.asks = _with(self.asks, given.permission_decision_reason or f"{hook.name} wants it so.")
-            if changed is None or changed == self.given["tool_input"] or self.changed_by[-1:] == (hook,):
+            if changed in (None, self.given["tool_input"]) or self.changed_by[-1:] == (hook,):
                 continue
             self.decided = _with(self.decided, hook.name)
             if hook in self.changed_by:
@@ -170,10 +170,12 @@ class HookedCall:
 
     async def _after(self, event: HookEvent, more: Arguments) -> None:
         for hook in self.of(event):
-            output = await hook.output({**self.given, **more})
-            why = "it failed; the result is as it was" if output is None else output.denial
-            self.notes = _with(self.notes, "" if why is None else f"{hook.name}: {why or 'it objects'}")
-            self.notes = _with(self.notes, output.of_event.additional_context if output else "")
+            if (output := await hook.output({**self.given, **more})) is None:
+                self.notes = _with(self.notes, f"{hook.name}: it failed; the result is as it was")
+                continue
+            if (why := output.denial) is not None:
+                self.notes = _with(self.notes, f"{hook.name}: {why or 'it objects'}")
+            self.notes = _with(self.notes, output.of_event.additional_context)
 
 
 _FAILED = "It failed, and no call runs unchecked. Tell the user that the server's log has the details."

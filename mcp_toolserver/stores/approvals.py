@@ -12,13 +12,12 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import anyio
 
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.pipeline.approvals import MOST_SHOWN, MOST_STORED, Ask, Inquiry, covers, digest
+from mcp_toolserver.pipeline.approvals import MOST_SHOWN, MOST_STORED, Ask, Inquiry, digest
 from mcp_toolserver.stores.database import Connection, Database
 from mcp_toolserver.stores.file_lock import OPEN_LOCK, is_locked
 
@@ -87,12 +86,22 @@ class Approvals:
             where = f"`mcp-toolserver approvals list {which}{self.flags}` shows them"
             granted = await ask(inquiry.question(MOST_SHOWN, where))
             if granted is None:
-                return await self._ask_operator(inquiry, which, end)
-            ended = await self._rows("DELETE FROM approvals WHERE id = ? RETURNING status", which)
-            # The operator may have answered what was asked in the client once more.
-            is_denied = not granted or any(row["status"] == "denied" for row in ended)
-            status = "denied" if is_denied else "approved"
-        return _concluded(inquiry, status)
+                status = await self._ask_operator(inquiry, which, end)
+            else:
+                ended = await self._rows("DELETE FROM approvals WHERE id = ? RETURNING status", which)
+                # The operator may have answered what was asked in the client once more.
+                is_denied = not granted or any(row["status"] == "denied" for row in ended)
+                status = "denied" if is_denied else "approved"
+        if status == "waiting":
+            return (
+                f"{inquiry.request.tool} needs a human's approval. {inquiry.reason} Nothing was done; "
+                f"approval request {which} is waiting. Ask the user to run `mcp-toolserver approvals "
+                f"approve {which}{self.flags}`. Once they have, make exactly the same call again: the "
+                f"approval is for it, once, within {LIFETIME / 3600:g} h, while this server runs."
+            )
+        is_granted = status in ("approved", "session")
+        inquiry.call.verdict = "asked-yes" if is_granted else "asked-no"
+        return "" if is_granted else inquiry.refusal()
 
     async def all(self) -> tuple[Approval, ...]:
         """All that waits or is remembered, the oldest first."""
@@ -144,47 +153,40 @@ class Approvals:
         finally:
             os.close(file)
 
-    async def _ask_operator(self, inquiry: Inquiry, which: str, end: float) -> str:
+    async def _ask_operator(self, inquiry: Inquiry, which: str, end: float) -> Status | None:
+        """The answer to a request, or that it waits; None if it has ended."""
         await self._rows("UPDATE approvals SET status = 'waiting' WHERE id = ? AND status = 'asked'", which)
-        take = partial(_taken, which=which)
-        while (status := await self.database.run(take, _TABLES)) == "waiting":
-            if time.monotonic() > end or not is_locked(f"{self.database.path}.watch"):
-                return (
-                    f"{inquiry.request.tool} needs a human's approval. {inquiry.reason} Nothing was done; "
-                    f"approval request {which} is waiting. Ask the user to run `mcp-toolserver approvals "
-                    f"approve {which}{self.flags}`. Once they have, make exactly the same call again: the "
-                    f"approval is for it, once, within {LIFETIME / 3600:g} h, while this server runs."
-                )
+        while True:
+            status = await self.database.run(
+                lambda database: _taken(database, which, inquiry.is_once), _TABLES
+            )
+            is_over = time.monotonic() > end or not is_locked(f"{self.database.path}.watch")
+            if status != "waiting" or is_over:
+                return status
             await anyio.sleep(POLL_SECONDS)
-        return _concluded(inquiry, status)
 
     def _open(self, database: Connection, inquiry: Inquiry) -> tuple[str, Status]:
         """The id and status of a request, which is added unless an answer is remembered."""
-        server, request, owner = self.database.server.acquire(), inquiry.request, digest(inquiry.owner)
+        server, owner = self.database.server.acquire(), digest(inquiry.owner)
         mark = digest(inquiry.mark, self.workspace, self.user)
         bound = digest(inquiry.digest, mark, server)
         self._remove_ended(database)
         known = database.execute("SELECT id FROM approvals WHERE digest = ?", (bound,)).fetchone()
         if known:
-            status = _taken(database, known["id"])
-            if request.outside and status == "session":
-                # A run outside the sandbox is asked about each time.
-                database.execute("DELETE FROM approvals WHERE id = ?", (known["id"],))
-            return known["id"], status
-        rules = database.execute(
+            return known["id"], _taken(database, known["id"], inquiry.is_once)
+        patterns = database.execute(
             "SELECT pattern FROM approvals WHERE status = 'pattern' AND mark = ?", (mark,)
         )
-        if not request.outside and any(covers(inquiry.rules((row["pattern"],)), request) for row in rules):
+        if any(inquiry.is_covered(row["pattern"]) for row in patterns):
             return "", "approved"
         _make_room(database, owner, server)
         about = {
             "client": inquiry.call.session,
             "workspace": self.workspace,
             "question": inquiry.question(MOST_STORED, "nothing stores them"),
-            "tool": request.tool,
+            "tool": inquiry.request.tool,
         }
-        end = time.time() + LIFETIME
-        values = (bound, mark, server, owner, json.dumps(about), "", end)
+        values = (bound, mark, server, owner, json.dumps(about), "", time.time() + LIFETIME)
         return _insert(database, "asked", *values), "asked"
 
     async def _rows(self, statement: str, *values: object) -> list[Any]:
@@ -203,16 +205,11 @@ class Approvals:
         database.execute("DELETE FROM approvals WHERE expires < ?", (time.time(),))
 
 
-def _concluded(inquiry: Inquiry, status: Status | None) -> str:
-    is_granted = status in ("approved", "session")
-    inquiry.call.verdict = "asked-yes" if is_granted else "asked-no"
-    return "" if is_granted else inquiry.refusal()
-
-
-def _taken(database: Connection, which: str) -> Any:
-    """The status of a request; an answer for one call is used up. None if it has ended."""
+def _taken(database: Connection, which: str, is_once: bool) -> Any:
+    """The status of a request; an answer for one call is used up, as any is that `is_once`. None if it has
+    ended."""
     row = database.execute("SELECT status FROM approvals WHERE id = ?", (which,)).fetchone()
-    if row and row["status"] in ("approved", "denied"):
+    if row and row["status"] in ("approved", "denied", *(("session",) if is_once else ())):
         database.execute("DELETE FROM approvals WHERE id = ?", (which,))
     return row and row["status"]
 

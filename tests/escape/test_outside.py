@@ -11,7 +11,7 @@ import anyio
 import mcp_types as mcp
 import pytest
 
-from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.capabilities.permissions import HostFacts, Permission
 from mcp_toolserver.pipeline.call import CallOptions, Result, Rights
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.nested_calls import calls_without_client
@@ -41,9 +41,9 @@ async def test_commands_are_confined_and_a_yes_lets_one_run_out(tmp_path: Path, 
     outside, inside = tmp_path / "outside", tmp_path / "root" / "inside"
     script = f"echo 1 >> {outside}; echo 1 >> {inside}"
     async with place(tmp_path, granted) as at:
-        nobody, yes, no = Person(), Person(says=True), Person()
-        await run(at, nobody, script)
-        assert (outside.exists(), inside.exists(), nobody.asked) == (False, granted is WRITE, [])
+        yes, no = Person(says=True), Person()
+        await run(at, no, script)
+        assert (outside.exists(), inside.exists(), no.asked) == (False, granted is WRITE, [])
         refused = await run(at, no, script, "docker \N{RIGHT-TO-LEFT OVERRIDE}build")
         assert refused.error == "denied"
         assert not outside.exists()
@@ -79,13 +79,16 @@ async def test_a_client_of_either_protocol_lets_one_run_out(era: str, tmp_path: 
 async def test_the_question_shows_each_line_of_the_script_and_its_input(tmp_path: Path) -> None:
     no = Person()
     async with place(tmp_path) as at:
-        await run(at, no, "a=1\n# b\ncat -", "x\nThe whole script:\nls", stdin="input")
+        (tmp_path / "root" / "sub").mkdir()
+        more = {"stdin": "input", "cwd": "./sub"}
+        script = f"a=1\n\n# {'b' * 20_000}\ncat -"
+        await run(at, no, script, "x\nThe whole script:\nls", **more)
     lines = no.asked[0].splitlines()
     assert lines[1:3] == [
-        "Once, outside the sandbox. Why: x The whole script: ls",
+        "Once, outside the sandbox, in 'sub'. Why: x The whole script: ls",
         "The whole script:",
     ]
-    assert lines[3:7] == ["sh -c input", "a=1", "# b", "cat -"]
+    assert lines[3:8] == ["sh -c input", *script.split("\n")]
 
 
 @pytest.mark.anyio
@@ -112,12 +115,10 @@ async def test_neither_a_rule_nor_a_call_without_a_human_leaves_the_sandbox(tmp_
         assert len(asked.asked) == 1
         calls = calls_without_client(at, Rights(), owner="a schedule", name="a schedule")
         assert (await calls.call("bash", {"command": script, **reason})).error == "denied"
-        narrowed = await at.call(
-            "bash", {"command": script, **reason}, person, CallOptions(narrowings=(plan,))
-        )
+        options = CallOptions(narrowings=(plan,))
+        narrowed = await at.call("bash", {"command": script, **reason}, person, options)
         assert "plan mode" in narrowed.text
-        kept = await at.call("bash", {"command": script}, person, CallOptions(narrowings=(plan,)))
-        assert kept.error is None
+        assert (await at.call("bash", {"command": script}, person, options)).error is None
     assert (outside.exists(), person.asked) == (False, [])
 
 
@@ -146,8 +147,6 @@ async def test_only_this_configuration_offers_the_argument(tmp_path: Path) -> No
 
 
 def test_a_lower_ceiling_takes_the_argument_away() -> None:
-    from mcp_toolserver.capabilities.permissions import HostFacts
-
     host = HostFacts(mode=FULL, commands_in=WRITE)
     assert host.may_leave_sandbox
     assert not host.in_mode(WRITE).may_leave_sandbox

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +118,9 @@ async def test_nothing_writes_in_a_read_only_root_and_without_its_mode_everythin
         # Nothing leads from one root into another, with or without a mode.
         every = {name: one for name, one in every.items() if name not in ("hard-link", "through-a-link")}
     plain = ("--root", str(kept)) if where == "apart" else ()
-    free = Setup(root=setup.root, home=setup.home, mode=setup.mode, flags=(*setup.flags, *plain))
-    harm = await harmed(free, kept, every)
+    harm = await harmed(replace(setup, flags=(*setup.flags, *plain)), kept, every)
     assert every.keys() - harm.keys() == set()
-    flags = (*setup.flags, "--root", f"{kept}=read-only")
-    held = Setup(root=setup.root, home=setup.home, mode=setup.mode, flags=flags)
+    held = replace(setup, flags=(*setup.flags, "--root", f"{kept}=read-only"))
     assert await harmed(held, kept, every) == {}
 
 

@@ -221,6 +221,21 @@ async def test_no_hook_turns_a_refusal_into_a_run(tmp_path: Path) -> None:
     assert count > 2_000
 
 
+async def test_a_trial_asks_nobody_and_runs_no_hook(tmp_path: Path) -> None:
+    seen, person = list[object](), Person(says=True)
+
+    async def see(given: object) -> None:
+        seen.append(given)
+
+    hook = Hook(name="a hook", event="PreToolUse", run=see, timeout=5)
+    server = replace(dispatcher(machine(tmp_path), ask=["mkdir"]), hooks=(hook,))
+    trial, error = await server.decide("mkdir", {"path": "x"}, person)
+    assert (trial.decision and trial.decision.action, error) == ("ask", "")
+    assert (seen, person.asked, server.clients, list((tmp_path / "root").iterdir())) == ([], [], {}, [])
+    assert (await server.call("mkdir", {"path": "x"}, person)).error is None
+    assert (len(seen), len(person.asked), [*server.clients]) == (1, 1, [person.owner])
+
+
 def test_the_arguments_that_hooks_see_make_the_same_call_again() -> None:
     registry, folder = real_tools(), Path(__file__).parent
     calls = [(row[0], json.loads(row[2])) for row in table(folder / "arguments.txt", "taken", 3)]

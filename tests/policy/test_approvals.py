@@ -24,9 +24,11 @@ from mcp_toolserver.commands.approvals import approvals as command
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.call import Result, Rights
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.pipeline.hooks import Hook
 from mcp_toolserver.pipeline.nested_calls import calls_without_client
+from mcp_toolserver.pipeline.registry import Registry
 from mcp_toolserver.settings import Settings
-from mcp_toolserver.stores.approvals import APPROVALS
+from mcp_toolserver.stores.approvals import APPROVALS, Approvals
 from mcp_toolserver.stores.database import FOLDER, Database
 from tests.gateway.strangers import Place
 from tests.support.confinement import USERS, WORKSPACE_WRITE, put, scene, serving
@@ -272,6 +274,43 @@ async def test_answers_for_a_session_and_for_a_pattern_are_listed_and_revoked(de
     assert (await desk.operator("revoke", found[1]))[0] == 1
 
 
+async def test_what_a_hook_asks_or_runs_outside_the_sandbox_is_approved_once_each_time(desk: Desk) -> None:
+    class Out(Args):
+        def why_outside(self) -> str:
+            return "docker build"
+
+    async def run(*_: object) -> Output:
+        return Output("ran")
+
+    async def asks(_: object) -> JsonValue:
+        return {"hookSpecificOutput": {"permissionDecision": "ask", "permissionDecisionReason": "odd"}}
+
+    probe = tool(run, Out, kind="execute", script=lambda _: "make")
+    hook = Hook(name="hook 1", event="PreToolUse", run=asks, timeout=5)
+    plain = desk.server(seconds=60, ask=(), granted=Permission.WORKSPACE_WRITE)
+    outside = replace(plain, registry=Registry([probe]), offered=frozenset({"probe"}))
+    watcher, quiet = Database(str(desk.folder / "state"), (), name=APPROVALS), Person(says=None)
+    desk.databases.append(watcher)
+    cases: tuple[tuple[Dispatcher, str, dict[str, Any]], ...] = (
+        (outside, "probe", {}),
+        (replace(plain, hooks=(hook,)), "mkdir", {"path": "x"}),
+    )
+    for server, name, arguments in cases:
+        for answer in ({}, {"for_session": True}, {"pattern": "*", "until": "2h"}):
+            which = requested((await call(server, name, **arguments)).text)
+            assert (await desk.operator("approve", which, **answer))[0] == 0
+            ran = [(await call(server, name, **arguments)).error for _ in range(2)]
+            assert ran == [None, "denied"], (name, answer)
+        with Approvals(database=watcher).watched():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.call, name, arguments, quiet)
+                with anyio.fail_after(20):
+                    assert (await desk.operator("approve", (await desk.waiting())[-1], for_session=True))[
+                        0
+                    ] == 0
+        assert (await call(server, name, **arguments)).error == "denied"
+
+
 async def test_requests_expire_end_with_their_server_and_are_bounded(desk: Desk) -> None:
     server = desk.server()
     first, second = [requested((await call(server, path=path)).text) for path in "ab"]
@@ -462,8 +501,8 @@ async def test_a_server_behind_wrap_asks_in_the_same_way(tmp_path: Path, desk: D
             await made.open()
             which = requested(await made.call("echo", a=1))
             state = str(at.state)
-            for words in ({"what": "list", "approval": which}, {"what": "approve", "approval": which}):
-                done = Invocation(settings=Settings(), **words)
+            for what in ("list", "approve"):
+                done = Invocation(settings=Settings(), what=what, approval=which)
                 assert await anyio.to_thread.run_sync(command, state, done) == 0
             assert requested(await made.call("echo", a=2)) != which
             assert json.loads(await made.call("echo", a=1)) == {"a": 1}

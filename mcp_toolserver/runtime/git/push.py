@@ -75,7 +75,7 @@ class Push:
 
 @dataclass(kw_only=True)
 class GitPusher:
-    """The push of one call: what `prepare` found, and the question showed, is what `push` pushes."""
+    """The push of one call: what `prepare` found first, and the question showed, is what `push` pushes."""
 
     access: ChangeAccess
     broker: Broker
@@ -95,6 +95,8 @@ class GitPusher:
             Conflict: there is nothing to push, or what was pushed last is no part of the branch.
             Denied: the remote must not be pushed to from here.
         """
+        if self.prepared is not None:
+            return self.prepared
         async with open_repository(self.access.repositories, path) as repository:
             branch = branch or await _answer(repository, "rev-parse", "--abbrev-ref", "HEAD")
             commit = await _answer(repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
@@ -175,20 +177,19 @@ class GitPusher:
         running, printed = await start_interactive(self.broker, ("/bin/sh", "-c", script)), b""
         try:
             running.stdin.close()
-            with anyio.move_on_after(SECONDS):
+            with anyio.fail_after(SECONDS):
                 while data := await running.read():
                     printed = (printed + data)[: 1 << 16]
                 ended = await running.wait()
-                if ended.status == _FORGED:
-                    raise Conflict(
-                        "What the repository says of its history, such as grafts, is not what it holds."
-                    )
-                if ended.status != 0:
-                    raise _failure(printed.decode("utf-8", "replace"), running.stderr(), plan)
-                return
+        except TimeoutError:
+            why = f"The push to {plan.remote} took longer than {SECONDS:g} s. It may have been done."
+            raise TimedOut(why) from None
         finally:
             await running.end()
-        raise TimedOut(f"The push to {plan.remote} took longer than {SECONDS:g} s. It may have been done.")
+        if ended.status == _FORGED:
+            raise Conflict("What the repository says of its history, such as grafts, is not what it holds.")
+        if ended.status != 0:
+            raise _failure(printed.decode("utf-8", "replace"), running.stderr(), plan)
 
 
 async def _answer(repository: Repository, subcommand: str, *words: str) -> str:

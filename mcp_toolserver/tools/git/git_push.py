@@ -26,7 +26,7 @@ async def preview(args: GitPush, rt: t.Runtime) -> str:
 
 
 async def run(args: GitPush, rt: t.Runtime) -> t.Output:
-    found = rt.pushes.prepared or await rt.pushes.prepare(args.path, args.remote, args.branch)
+    found = await rt.pushes.prepare(args.path, args.remote, args.branch)
     left = await rt.pushes.push(found, rt.report)
     return t.Output(f"Pushed to {found.remote}, branch {found.branch}: {found.what}.{left and f' [{left}]'}")
 
