@@ -22,7 +22,7 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.text.file_names import VolumePath, lies_in, path_tests
-from mcp_toolserver.text.search.glob import literal_prefix
+from mcp_toolserver.text.search.glob import starts
 from mcp_toolserver.text.shell.words import CommandPattern, text_matcher
 from mcp_toolserver.text.web.urls import url_matcher
 
@@ -128,9 +128,8 @@ def _first_component(path: str) -> str:
 
 def _start(pattern: str) -> str:
     """The first component of every path that a glob matches; empty if they differ."""
-    start = literal_prefix(pattern)
-    is_anywhere = "/" not in pattern.rstrip("/") or start.startswith(("./", "//"))
-    return "" if is_anywhere else _first_component(start)
+    first, *others = {_first_component(one) for one in starts(pattern)}
+    return "" if others or first == "/" else first
 
 
 @dataclass(frozen=True)

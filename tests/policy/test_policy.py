@@ -105,6 +105,24 @@ def test_a_deny_rule_on_reading_hides_the_file() -> None:
     assert not policy(deny=("capability:fs_write(secrets/**)",)).hides_anything
 
 
+def test_a_deny_rule_is_found_for_every_path_that_it_matches() -> None:
+    for pattern in (
+        "/**",
+        "/*",
+        "/s*/x",
+        "/{srv,usr}/**",
+        "/./srv/**",
+        "//srv/x",
+        "./srv/*",
+        "{srv,usr}/x",
+        "x",
+    ):
+        denying = policy(deny=(f"write_file({pattern})",))
+        for path in ("/srv/x", "/srv", "srv/x", "/usr/x", "x", "/"):
+            is_denied = denying.decide(request("write_file", path)).action == "refuse"
+            assert is_denied == denying.deny[0].matches(path), (pattern, path)
+
+
 async def _nothing(_args: Args, _rt: Runtime) -> Output:
     return Output("")
 
