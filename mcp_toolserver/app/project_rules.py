@@ -73,7 +73,7 @@ class ProjectRules:
             log.warning("%s", error)
             problem = f"{error}. Until that is corrected, nothing runs here. Tell the user."
             found = [("deny", replace(parse("*", self._context, path), problem=problem))]
-        placed = [(key, replace(rule, scope="project", root=root)) for key, rule in found]
+        placed = [(key, replace(rule, root=root)) for key, rule in found]
         # A tool is hidden for all roots.
         return [(key, rule if rule.is_hidden else replace(rule, other_roots=others)) for key, rule in placed]
 

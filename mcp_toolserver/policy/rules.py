@@ -69,12 +69,7 @@ _RULE = re.compile(
 _SITE = re.compile(r"https?://|domain:")
 """The start of a web address or of a pattern for one. No path in canonical spelling starts like this."""
 
-
 _WILDCARDS = re.compile(r":\*$|\[[^]]*\]|\{[^}]*\}|[*?]")
-
-
-def _no_argument(_: str) -> tuple[str, ...]:
-    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +85,7 @@ class Request:
     """The capabilities that the tool needs."""
     script: str = ""
     """The shell script that the call runs; empty for none."""
-    argument: Callable[[str], tuple[str, ...]] = _no_argument
+    argument: Callable[[str], tuple[str, ...]] = lambda _: ()
     """The texts of an argument, by its name."""
     outside: str = ""
     """Why the script is to run outside the sandbox of commands; empty where it is not. No rule allows it: a
@@ -126,12 +121,6 @@ def _first_component(path: str) -> str:
     return path if end < 0 else path[:end]
 
 
-def _start(pattern: str) -> str:
-    """The first component of every path that a glob matches; empty if they differ."""
-    first, *others = {_first_component(one) for one in starts(pattern)}
-    return "" if others or first == "/" else first
-
-
 @dataclass(frozen=True)
 class Rule:
     """A parsed `Tool(pattern)`, `toolset:name(pattern)` or `capability:name(pattern)`."""
@@ -152,11 +141,10 @@ class Rule:
     """The first component of every path that it matches; empty if they differ, or are no paths."""
     argument: str = ""
     """The argument that the pattern is about; empty for the subjects."""
-    scope: Literal["operator", "project"] = "operator"
     source: str = ""
     """The file and line that have the rule, if they are known."""
     root: str = ""
-    """The root that a rule of a project is about."""
+    """The root that a rule of a project is about; empty for one of the operator."""
     other_roots: tuple[str, ...] = ()
     """Folders on whose paths it says nothing."""
     is_hidden: bool = False
@@ -179,7 +167,7 @@ class Rule:
     @property
     def place(self) -> str:
         """Its scope and source, for people."""
-        return ", ".join(filter(None, (self.scope, self.source)))
+        return ", ".join(filter(None, ("project" if self.root else "operator", self.source)))
 
     def covers(self, tool: str, needs: frozenset[Capability]) -> bool:
         """Whether the rule, where it denies or asks, is about `tool`, which needs `needs`."""
@@ -194,19 +182,18 @@ class Rule:
 
     def touches(self, subject: Subject) -> bool:
         """Whether any spelling of the subject matches."""
-        return any(map(self.matches, subject)) and not (self.other_roots and self._is_elsewhere(subject))
+        return any(map(self.matches, subject)) and not self._is_elsewhere(subject)
 
     def _is_elsewhere(self, subject: Subject) -> bool:
         """Whether the subject is a path in another root only."""
-        inside = any(lies_in(self.root, one) for one in subject)
-        return not inside and any(lies_in(root, one) for one in subject for root in self.other_roots)
+        is_other = any(lies_in(root, one) for root in self.other_roots for one in subject)
+        return is_other and not any(lies_in(self.root, one) for one in subject)
 
     def applies(self, request: Request, subject: Subject) -> bool:
         """Whether the rule, where it denies or asks and covers the tool, applies for this subject."""
         if not self.argument:
             return self.touches(subject)
-        is_there = not (self.other_roots and self._is_elsewhere(subject))
-        return is_there and any(map(self.matches, request.argument(self.argument)))
+        return any(map(self.matches, request.argument(self.argument))) and not self._is_elsewhere(subject)
 
     def allows(self, request: Request, subject: Subject) -> bool:
         """Whether the rule, where it allows, is about the call and this subject of it.
@@ -223,7 +210,7 @@ class Rule:
         return any(map(self.permits, subject))
 
 
-_Index = tuple[tuple[Rule, ...], tuple[Rule, ...], Mapping[str, Sequence[Rule]]]
+_Index = tuple[Sequence[Rule], Sequence[Rule], Mapping[str, Sequence[Rule]]]
 """All rules about a tool; those of them without a `start`; the others by it."""
 
 
@@ -236,24 +223,21 @@ class Rules(tuple[Rule, ...]):
 
     def about(self, request: Request, subject: Subject) -> Sequence[Rule]:
         """The rules about any of the tools of the call, less those on paths that begin otherwise."""
-        key = request.tools, request.needs
+        key = tools, needs = request.tools, request.needs
         if (index := self._indexed.get(key)) is None:
+            every = [one for one in self if any(one.covers(tool, needs) for tool in tools)]
+            by_start = dict[str, list[Rule]]()
+            for rule in every:
+                by_start.setdefault(rule.start, []).append(rule)
             if len(self._indexed) >= _MOST_KEPT:
                 # Another server may name ever new tools.
                 self._indexed.clear()
-            index = self._indexed[key] = self._index(request)
+            index = self._indexed[key] = every, by_start.pop("", ()), by_start
         every, others, by_start = index
         if not by_start or any(isinstance(one, VolumePath) for one in subject):
             return every
         found = [rule for one in subject for rule in by_start.get(_first_component(one), ())]
         return (*found, *others) if found else others
-
-    def _index(self, request: Request) -> _Index:
-        every = tuple(r for r in self if any(r.covers(tool, request.needs) for tool in request.tools))
-        by_start: dict[str, list[Rule]] = {}
-        for rule in every:
-            by_start.setdefault(rule.start, []).append(rule)
-        return every, tuple(by_start.pop("", ())), by_start
 
 
 NO_RULES = Rules()
@@ -331,41 +315,36 @@ def parse(text: str, words: RuleContext, source: str = "") -> Rule:
     if found is None:
         raise SettingsError(f"rule {text!r} is not of the form Tool or Tool(pattern)")
     named, pattern = found["tool"], found["pattern"] or "*"
-    tool, capability, tools = named, None, frozenset[str]()
-    if named.startswith(CAPABILITY):
-        tool, capability = "", _capability(text, named.removeprefix(CAPABILITY))
-    elif named.startswith(TOOLSET):
-        tool, tools = "", words.toolset(named.removeprefix(TOOLSET))
-        if not tools:
-            raise SettingsError(f"rule {text!r} names a toolset that does not exist")
-    elif named != "*":
-        try:
-            tool = words.canonical(named)
-        except LookupError:
-            raise SettingsError(f"rule {text!r} names a tool that does not exist") from None
-    argument, pattern = _argument(pattern, named, tool, words)
+    tool, capability, tools = _named(text, named, words)
+    # `Bash(timeout:*)` is a command.
+    name, colon, rest = pattern.partition(":")
+    is_command = tool in words.commands and rest == "*"
+    argument = words.argument(named, name) if colon and not is_command else ""
     try:
-        tests = _tests(pattern, tools or {tool}, capability, words) if not argument else None
-        matches, permits, start = tests or (test := text_matcher(pattern), test, "")
+        if argument:
+            pattern, (matches, permits, start) = rest, (test := text_matcher(rest), test, "")
+        else:
+            matches, permits, start = _tests(pattern, tools or {tool}, capability, words)
     except ValueError as error:
         raise SettingsError(f"rule {text!r}: {error}") from None
     return Rule(text, tool, pattern, matches, permits, capability, tools, start, argument, source=source)
 
 
-def _argument(pattern: str, named: str, tool: str, words: RuleContext) -> tuple[str, str]:
-    """The argument that a pattern is about, and the pattern for it. `Bash(timeout:*)` is a command."""
-    name, colon, rest = pattern.partition(":")
-    is_command = tool in words.commands and rest == "*"
-    argument = "" if is_command or not colon else words.argument(named, name)
-    return (argument, rest) if argument else ("", pattern)
-
-
-def _capability(text: str, name: str) -> Capability:
-    named = {one.label: one for one in Capability}
-    if name not in named:
-        choices = ", ".join(named)
-        raise SettingsError(f"rule {text!r} names an unknown capability; choose from {choices}")
-    return named[name]
+def _named(text: str, name: str, words: RuleContext) -> tuple[str, Capability | None, frozenset[str]]:
+    """The tool that a rule names, or else the capability or the tools of the toolset."""
+    if name.startswith(CAPABILITY):
+        choices = {one.label: one for one in Capability}
+        if found := choices.get(name.removeprefix(CAPABILITY)):
+            return "", found, frozenset()
+        raise SettingsError(f"rule {text!r} names an unknown capability; choose from {', '.join(choices)}")
+    if name.startswith(TOOLSET):
+        if tools := words.toolset(name.removeprefix(TOOLSET)):
+            return "", None, tools
+        raise SettingsError(f"rule {text!r} names a toolset that does not exist")
+    try:
+        return name if name == "*" else words.canonical(name), None, frozenset()
+    except LookupError:
+        raise SettingsError(f"rule {text!r} names a tool that does not exist") from None
 
 
 def _tests(
@@ -381,10 +360,11 @@ def _tests(
     if tools <= words.sites or capability in _REACHES_WEB or _SITE.match(pattern):
         return (test := url_matcher(pattern)), test, ""
     denies, allows = path_tests(pattern)
+    start, *others = {_first_component(one) for one in starts(pattern)}
     return (
         lambda subject: not _SITE.match(subject) and denies(subject),
         lambda subject: not _SITE.match(subject) and allows(subject),
-        _start(pattern),
+        "" if others or start == "/" else start,
     )
 
 
@@ -469,11 +449,19 @@ class Policy:
 
     def _unrefused(self, request: Request, subjects: Sequence[Subject]) -> Verdict:
         """Whether a call that nothing refuses runs or is asked about."""
-        winners = [self._winner(request, subject) for subject in subjects] if self.ask or self.allow else []
-        asking, allowing = [ask for ask, _ in winners if ask], [allow for _, allow in winners if allow]
+        asking, allowing = list[Rule](), list[Rule]()
+        for subject in subjects if self.ask or self.allow else ():
+            asks = [rule for rule in self.ask.about(request, subject) if rule.applies(request, subject)]
+            allows: list[Rule] = []
+            if not request.outside and (asks or request.level > self.granted):
+                # Nothing else needs an allow rule, and none lets a script out of the sandbox.
+                allows = [one for one in self.allow.about(request, subject) if one.allows(request, subject)]
+            # The first of several equals wins.
+            if found := max((*asks, *allows), key=lambda rule: rule.specificity, default=None):
+                (asking if found in asks else allowing).append(found)
         if asking:
             return _by("ask", "ask", asking[0], reason=f"The rule {asking[0].text} wants it approved.")
-        if allowing and len(allowing) == len(winners):
+        if allowing and len(allowing) == len(subjects):
             return _by("run", "allow", *allowing)
         if request.level <= self.granted:
             return Verdict(action="run", stage="granted")
@@ -481,18 +469,6 @@ class Policy:
             action="ask",
             reason=f"It needs {request.level.flag}; only {self.granted.flag} is granted unasked.",
         )
-
-    def _winner(self, request: Request, subject: Subject) -> tuple[Rule | None, Rule | None]:
-        """The most specific rule for a subject, as the one that asks or as the one that allows."""
-        asks = [rule for rule in self.ask.about(request, subject) if rule.applies(request, subject)]
-        allows: list[Rule] = []
-        if not request.outside and (asks or request.level > self.granted):
-            # Nothing else needs an allow rule, and none lets a script out of the sandbox.
-            allows = [rule for rule in self.allow.about(request, subject) if rule.allows(request, subject)]
-        ask = max(asks, key=_specificity, default=None)
-        allow = max(allows, key=_specificity, default=None)
-        is_ask = ask is not None and not (allow and allow.specificity > ask.specificity)
-        return (ask, None) if is_ask else (None, allow)
 
     @cached_property
     def _hiding(self) -> Rules:
@@ -524,21 +500,18 @@ class Policy:
         return bool(self.ask) or self.granted < self.ceiling
 
     def _above(self, request: Request) -> str:
+        needs = f"{request.tool} requires {request.level.flag} permission;"
         if lower := next((one for one in self.narrowings if one.ceiling < request.level), None):
-            return (
-                f"{request.tool} requires {request.level.flag} permission; {lower.source} allows this call "
-                f"no more than {lower.ceiling.flag}. {lower.advice}".rstrip()
-            )
+            allowed = f"{lower.source} allows this call no more than {lower.ceiling.flag}."
+            return f"{needs} {allowed} {lower.advice}".rstrip()
         if self.token:
             return (
-                f"{request.tool} requires {request.level.flag} permission; the token {self.token!r} allows "
-                f"{self.ceiling.flag} at most, and nothing in a call can raise that. The operator of the "
-                "server can change the token."
+                f"{needs} the token {self.token!r} allows {self.ceiling.flag} at most, and nothing in a call "
+                "can raise that. The operator of the server can change the token."
             )
         return (
-            f"{request.tool} requires {request.level.flag} permission; this server runs with "
-            f"--permission-mode {self.ceiling.flag}, and nothing in a call can raise that. "
-            f"The operator can restart it with --permission-mode {request.level.flag}."
+            f"{needs} this server runs with --permission-mode {self.ceiling.flag}, and nothing in a call can "
+            f"raise that. The operator can restart it with --permission-mode {request.level.flag}."
         )
 
 
@@ -546,10 +519,6 @@ _READING = Request(tool=READER, level=Permission.READ_ONLY, needs=_READS)
 
 _ALL: tuple[Subject, ...] = (("",),)
 """Stands for the subjects of a call that names none: a rule for everything a tool does applies."""
-
-
-def _specificity(rule: Rule) -> tuple[int, int, bool]:
-    return rule.specificity
 
 
 def _by(action: Action, stage: Stage, *rules: Rule, reason: str = "") -> Verdict:
