@@ -51,7 +51,7 @@ CAPABILITY = "capability:"
 TOOLSET = "toolset:"
 """The prefix by which a rule names a toolset."""
 
-_RUNS_COMMANDS = frozenset(
+RUNS_COMMANDS = frozenset(
     {Capability.PROCESS, Capability.SESSIONS, Capability.POWERSHELL, Capability.CONTAINERS}
 )
 _FILES = frozenset({Capability.FS_READ, Capability.FS_WRITE})
@@ -162,7 +162,7 @@ class Rule:
     @property
     def hides_files(self) -> bool:
         """Whether the rule, where it denies, hides files from every tool."""
-        return self.covers(READER, _READS) and not (self.argument or self.problem)
+        return self.covers(READER, _READS) and not (self.argument or self.problem or self.is_hidden)
 
     @property
     def place(self) -> str:
@@ -178,7 +178,7 @@ class Rule:
         """Whether it names every tool, and its pattern can be about what one with `needs` touches: a glob on
         paths says nothing of the text of a command."""
         is_glob = self.pattern != "*" and not _SITE.match(self.pattern)
-        return self.tool == "*" and not (is_glob and needs and needs <= _RUNS_COMMANDS)
+        return self.tool == "*" and not (is_glob and needs and needs <= RUNS_COMMANDS)
 
     def touches(self, subject: Subject) -> bool:
         """Whether any spelling of the subject matches."""
@@ -265,12 +265,10 @@ class Narrowing:
 
     def refusal(self, request: Request) -> str:
         """Why the call is not allowed by `tools`; empty if it is."""
-        subjects = request.subjects or _ALL
-        if self.tools is None or all(
-            any(rule.allows(request, one) for rule in self.tools) for one in subjects
-        ):
+        rules, subjects = self.tools, request.subjects or _ALL
+        if rules is None or all(any(rule.allows(request, one) for rule in rules) for one in subjects):
             return ""
-        texts = [rule.text for rule in self.tools]
+        texts = [rule.text for rule in rules]
         allowed = ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
         return (
             f"{self.source} allows only {allowed or 'no tool'}, and not this call of {request.tool}. "
@@ -353,7 +351,7 @@ def _tests(
     """The test for deny and ask rules, the one for allow rules, usually the same, and the `start`."""
     if pattern == "*":
         return _always, _always, ""
-    if tools <= words.commands or capability in _RUNS_COMMANDS:
+    if tools <= words.commands or capability in RUNS_COMMANDS:
         return (command := CommandPattern(pattern)).matches, command.permits, ""
     if tools <= words.texts:
         return (test := text_matcher(pattern)), test, ""
@@ -378,18 +376,16 @@ def by_reach(deny: Iterable[str], words: RuleContext) -> tuple[tuple[str, ...], 
     The sandbox hides the paths of the first kind from commands; rules of the second kind do not apply to what
     a command does. A rule on a tool that runs commands is about the text of its calls, and is in neither.
     """
-    hiding: list[str] = []
-    tools_only: list[str] = []
+    hiding, tools_only = list[str](), list[str]()
     for text in deny:
         try:
             rule = parse(text, words)
         except SettingsError:
             # It may name one of the operator's own tools.
-            tools_only.append(text)
-            continue
-        if rule.hides_files:
+            rule = None
+        if rule and rule.hides_files:
             hiding.append(text)
-        elif rule.tool not in words.commands and rule.capability not in _RUNS_COMMANDS:
+        elif not rule or (rule.tool not in words.commands and rule.capability not in RUNS_COMMANDS):
             tools_only.append(text)
     return tuple(hiding), tuple(tools_only)
 
@@ -477,11 +473,11 @@ class Policy:
 
     def hides(self, spellings: Subject) -> bool:
         """Whether a deny rule on reading covers this path, so that no file tool may show or change it."""
-        return bool(self._hiding and self.hiding_rule(spellings))
+        return bool(self.hiding_rule(spellings))
 
     def hiding_rule(self, spellings: Subject) -> str:
         """The deny rule on reading that covers this path; empty without one."""
-        rules = self._hiding.about(_READING, spellings)
+        rules = self._hiding and self._hiding.about(_READING, spellings)
         return next((rule.text for rule in rules if rule.touches(spellings)), "")
 
     @property

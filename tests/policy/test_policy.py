@@ -1,5 +1,7 @@
 """Rules and the ceiling: words decide, and the default is no."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +105,8 @@ def test_a_deny_rule_on_reading_hides_the_file() -> None:
     assert policy(deny=("*(secrets/**)",)).hides(("secrets/key",))
     assert policy(deny=("capability:fs_read(secrets/**)",)).hides(("secrets/key",))
     assert not policy(deny=("capability:fs_write(secrets/**)",)).hides_anything
+    # A project that hides the tool hides no file from the others.
+    assert not replace(parse("Read", WORDS), is_hidden=True).hides_files
 
 
 def test_a_deny_rule_is_found_for_every_path_that_it_matches() -> None:
