@@ -519,7 +519,6 @@ _ALL: tuple[Subject, ...] = (("",),)
 
 def _by(action: Action, stage: Stage, *rules: Rule, reason: str = "") -> Verdict:
     """The verdict of rules."""
-    text, place = (
-        ", ".join(dict.fromkeys(each)) for each in zip(*((one.text, one.place) for one in rules), strict=True)
-    )
-    return Verdict(action=action, reason=reason, rule=text, stage=stage, source=place)
+    text = ", ".join(dict.fromkeys(rule.text for rule in rules))
+    source = ", ".join(dict.fromkeys(rule.place for rule in rules))
+    return Verdict(action=action, reason=reason, rule=text, stage=stage, source=source)
