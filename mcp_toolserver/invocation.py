@@ -182,7 +182,7 @@ def _with_policy(settings: Settings, environ: Mapping[str, str]) -> Settings:
             content = jsonc.parse(file.read(_MOST_POLICY))
         if not isinstance(content, dict) or "permissions" not in content:
             return replace(settings, agent_policy=_agent_policy(content))
-        found = translate(
+        rules, unasked = translate(
             content,
             Surroundings(
                 file=os.path.realpath(settings.policy),
@@ -197,12 +197,19 @@ def _with_policy(settings: Settings, environ: Mapping[str, str]) -> Settings:
     except ValueError as error:
         raise SettingsError(f"the policy {settings.policy}: {error}") from None
     granted = settings.permission_mode if settings.granted is None else settings.granted
+
+    def added(own: Texts, more: Mapping[str, str]) -> Texts:
+        texts = tuple(map(RuleText, more))
+        for text in texts:
+            text.source = f"{settings.policy}, {more[text]}"
+        return (*own, *texts)
+
     return replace(
         settings,
-        deny=(*settings.deny, *found.deny),
-        ask=(*settings.ask, *found.ask),
-        allow=(*settings.allow, *found.allow),
-        granted=min(granted, found.granted),
+        deny=added(settings.deny, rules["deny"]),
+        ask=added(settings.ask, rules["ask"]),
+        allow=added(settings.allow, rules["allow"]),
+        granted=min(granted, unasked),
     )
 
 

@@ -1,5 +1,6 @@
 """Makes rules and settings of DeepAgents' `AgentToolPolicy`, which names tools and toolsets."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import itemgetter
 
@@ -31,33 +32,29 @@ def with_agent_policy(settings: Settings, registry: Registry) -> Settings:
             raise SettingsError(f"the policy {settings.policy}: there is no tool or toolset {name!r}")
         return found or (f"{FOREIGN}{name}",)
 
-    disabled = frozenset(
-        one for name in given.disabled_tools | given.disabled_middleware for one in own(name)
-    )
+    switched_off = given.disabled_tools | given.disabled_middleware
+    disabled = frozenset(one for name in switched_off for one in own(name))
     # In the order of strictness, for two names of one tool.
     approvals = sorted(given.approvals.items(), key=itemgetter(1))
+    modes = {one: mode for name, mode in approvals for one in own(name)}
     policy = given.model_copy(
-        update={
-            "disabled_tools": disabled,
-            "disabled_middleware": disabled,
-            "approvals": {one: mode for name, mode in approvals for one in own(name)},
-        }
+        update={"disabled_tools": disabled, "disabled_middleware": disabled, "approvals": modes}
     )
 
-    def decided(default: Approval) -> dict[str, ToolDecision]:
+    def decided(default: Approval) -> Mapping[str, ToolDecision]:
         return policy.expand({toolset: dict.fromkeys(tools, default) for toolset, tools in members.items()})
 
     found, allowed = decided("approve"), decided("ask")
-    denied = [name for name, one in found.items() if one.approval == "deny"]
+    denied = {name for name, one in found.items() if one.approval == "deny"}
     # A deny rule on reading would hide every file.
-    off = {name for name, one in found.items() if not one.is_enabled or (name == READER and name in denied)}
-    foreign = {name for name in off if name.startswith(FOREIGN)}
+    off = {name for name, one in found.items() if not one.is_enabled} | denied & {READER}
+    excluded = {name for name in off if not name.startswith(FOREIGN)}
     return replace(
         settings,
-        exclude_tools=(*settings.exclude_tools, *sorted(off - foreign)),
-        deny=(*settings.deny, *sorted({*denied, *foreign} - (off - foreign))),
+        exclude_tools=(*settings.exclude_tools, *sorted(excluded)),
+        deny=(*settings.deny, *sorted((denied | off) - excluded)),
         ask=(*settings.ask, *(name for name, one in found.items() if one.approval == "ask")),
-        allow=(*settings.allow, *(name for name in allowed if allowed[name] == (True, "approve"))),
+        allow=(*settings.allow, *(name for name, one in allowed.items() if one == (True, "approve"))),
         containers=max(settings.containers, given.sandbox, key=("off", "failover", "containerOnly").index),
         container_image=given.sandbox_image or settings.container_image,
     )

@@ -24,15 +24,13 @@ from mcp_toolserver.text.search.glob import starts
 
 def rule_context(registry: Registry) -> RuleContext:
     """What rules may name, and how their patterns are read."""
-    entries = registry.entries.items()
-    spoken = {name for name, entry in entries if entry.spec.kind == "fetch" and not entry.spec.url_fields}
-    sites = {name for name, entry in entries if entry.spec.url_fields and not entry.spec.path_fields}
+    specs = {name: entry.spec for name, entry in registry.entries.items()}
     return RuleContext(
         # The operator's rules are for `wrap` too, which has tools of other servers.
         canonical=lambda name: name if name.startswith(FOREIGN) else registry.find(name).spec.name,
-        commands=frozenset(name for name, entry in entries if entry.spec.kind == "execute"),
-        texts=frozenset(spoken),
-        sites=frozenset(sites),
+        commands=frozenset(name for name, one in specs.items() if one.kind == "execute"),
+        texts=frozenset(name for name, one in specs.items() if one.kind == "fetch" and not one.url_fields),
+        sites=frozenset(name for name, one in specs.items() if one.url_fields and not one.path_fields),
         toolset=registry.toolset,
         argument=registry.argument,
     )
@@ -42,8 +40,7 @@ def lenient_rules(registry: Registry) -> Callable[[Sequence[str]], tuple[Rule, .
     """A function that parses rules of agents and skills, and omits those that this server cannot parse."""
 
     def parsed(texts: Sequence[str]) -> tuple[Rule, ...]:
-        context = rule_context(registry)
-        found: list[Rule] = []
+        context, found = rule_context(registry), list[Rule]()
         for text in texts:
             with suppress(SettingsError):
                 found.append(parse(text, context))

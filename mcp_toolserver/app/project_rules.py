@@ -24,8 +24,6 @@ _KEYS = ("deny", "ask", "hide")
 _READ = TABLES["rules"][0].read
 """Reads a list of rules."""
 
-_Signatures = tuple[tuple[int, ...] | None, ...]
-
 
 class ProjectRules:
     """The rules of the projects in the roots, in addition to those of a policy."""
@@ -33,8 +31,7 @@ class ProjectRules:
     def __init__(self, policy: Policy, roots: Sequence[str], context: RuleContext) -> None:
         self._policy, self._roots, self._context = policy, tuple(roots), context
         self._hidden: frozenset[tuple[str, str]] | None = None
-        self._state = self._read()
-        rules = self._state[1]
+        self._state = _, rules, _ = self._read()
         self._hidden = frozenset((rule.root, rule.pattern) for rule in rules if rule.hides_files)
         self.hidden_tools = tuple(rule.tool for rule in rules if rule.is_hidden)
         """The tools that the files hid at the start."""
@@ -51,14 +48,12 @@ class ProjectRules:
         if tuple(map(_signature, self._roots)) != self._state[0]:
             self._state = self._read()
 
-    def _read(self) -> tuple[_Signatures, Rules, Rules]:
+    def _read(self) -> tuple[Sequence[tuple[int, ...]], Rules, Rules]:
         # Taken first: what changes while a file is read is seen by the next look.
         seen = tuple(map(_signature, self._roots))
-        deny, ask = [*self._policy.deny], [*self._policy.ask]
-        for root in self._roots:
-            for key, rule in self._rules(root):
-                (ask if key == "ask" else deny).append(rule)
-        return seen, Rules(deny), Rules(ask)
+        found = [one for root in self._roots for one in self._rules(root)]
+        deny = Rules((*self._policy.deny, *(rule for key, rule in found if key != "ask")))
+        return seen, deny, Rules((*self._policy.ask, *(rule for key, rule in found if key == "ask")))
 
     def _rules(self, root: str) -> list[tuple[str, Rule]]:
         """The rules of one root, each with its key; one that denies everything where the file is invalid."""
@@ -73,17 +68,19 @@ class ProjectRules:
             log.warning("%s", error)
             problem = f"{error}. Until that is corrected, nothing runs here. Tell the user."
             found = [("deny", replace(parse("*", self._context, path), problem=problem))]
-        placed = [(key, replace(rule, scope="project", root=root)) for key, rule in found]
         # A tool is hidden for all roots.
-        return [(key, rule if rule.is_hidden else replace(rule, other_roots=others)) for key, rule in placed]
+        return [
+            (key, replace(rule, root=root, other_roots=() if rule.is_hidden else others))
+            for key, rule in found
+        ]
 
 
 def _parsed(path: str, context: RuleContext) -> list[tuple[str, Rule]]:
     """The rules in a file, each with its key. Raises: SettingsError: names the line."""
-    text = _text(path)
     try:
+        text = _text(path)
         content: dict[str, Raw] = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} is not TOML: {error}") from None
     found: list[tuple[str, Rule]] = []
     for key, raw in content.items():
@@ -105,12 +102,10 @@ def _parsed(path: str, context: RuleContext) -> list[tuple[str, Rule]]:
     return found
 
 
-def _signature(root: str) -> tuple[int, ...] | None:
-    """What changes with the file; None without one."""
+def _signature(root: str) -> tuple[int, ...]:
+    """What changes with the file."""
     try:
         found = os.lstat(os.path.join(root, PROJECT_RULES))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
     except OSError as error:
         return (error.errno or 0,)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -118,18 +113,14 @@ def _signature(root: str) -> tuple[int, ...] | None:
 
 def _text(path: str) -> str:
     """The text of the file; empty without one. Raises: SettingsError: it cannot be read."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            content = os.read(fd, MAX_BYTES + 1) if stat.S_ISREG(os.fstat(fd).st_mode) else None
-        finally:
-            os.close(fd)
-        if content is None or len(content) > MAX_BYTES:
-            raise SettingsError(f"{path} must be a regular file of at most {MAX_BYTES >> 10} KiB")
-        return content.decode()
+        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+            content = file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}; it must be a regular file") from None
-    except UnicodeDecodeError:
-        raise SettingsError(f"{path} is not UTF-8") from None
+    if content is None or len(content) > MAX_BYTES:
+        raise SettingsError(f"{path} must be a regular file of at most {MAX_BYTES >> 10} KiB")
+    return content.decode()

@@ -35,8 +35,9 @@ class ArgPattern(_Declared):
 
     def fits(self, word: str) -> bool:
         """Whether it stands for this argument."""
-        is_option = self.wildcard and word.startswith("-")
-        return (self.wildcard or self.prefix != "") and word.startswith(self.prefix) and not is_option
+        if self.wildcard and word.startswith("-"):
+            return False
+        return (self.wildcard or self.prefix != "") and word.startswith(self.prefix)
 
 
 class ShellRequirement(_Declared):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -64,7 +65,7 @@ class AgentToolPolicy(BaseModel):
     def expand(
         self,
         catalogue: Mapping[str, Mapping[str, Approval]],
-        extra_defaults: Mapping[str, Approval] | None = None,
+        extra_defaults: Mapping[str, Approval] = {},
     ) -> dict[str, ToolDecision]:
         """Decide on every tool of `catalogue`, which has by the id of each middleware its tools with their
         defaults, and on those that the policy or `extra_defaults` names besides, such as those of
@@ -73,19 +74,16 @@ class AgentToolPolicy(BaseModel):
         The first of these that is there holds: the approval of the tool, that of its middleware, that of
         `extra_defaults`, that of `catalogue`, `approve`.
         """
-        extra = extra_defaults or {}
+        pairs = [pair for tools in catalogue.values() for pair in tools.items()]
         owners: dict[str, set[str]] = {}
         for middleware, tools in catalogue.items():
-            for tool in map(normalised, tools):
-                owners.setdefault(tool, set()).add(normalised(middleware))
-        ids = {one for every in owners.values() for one in every}
-        named = [
-            name for name in (*extra, *self.approvals, *self.disabled_tools) if normalised(name) not in ids
-        ]
-        names = {normalised(name): name for name in named}
-        names |= {normalised(tool): tool for tools in catalogue.values() for tool in tools}
-        own, others = _strictest(self.approvals.items()), _strictest(extra.items())
-        defaults = _strictest(pair for tools in catalogue.values() for pair in tools.items())
+            for tool in tools:
+                owners.setdefault(normalised(tool), set()).add(normalised(middleware))
+        ids = set[str]().union(*owners.values())
+        own, others, defaults = map(_strictest, (self.approvals.items(), extra_defaults.items(), pairs))
+        more = (*extra_defaults, *self.approvals, *self.disabled_tools)
+        names = {normalised(name): name for name in more if normalised(name) not in ids}
+        names |= {normalised(tool): tool for tool, _ in pairs}
         disabled = {*map(normalised, self.disabled_tools)}
         removed = {*map(normalised, self.disabled_middleware)}
 
@@ -95,10 +93,8 @@ class AgentToolPolicy(BaseModel):
             if tool in _SHELL and self.sandbox != "off":
                 is_enabled = self.sandbox == "failover"
             inherited = _strictest((tool, own[one]) for one in mine if one in own)
-            modes: list[Approval] = [
-                found[tool] for found in (own, inherited, others, defaults) if tool in found
-            ]
-            return ToolDecision(is_enabled, modes[0] if modes and is_enabled else "approve")
+            mode = own.get(tool) or inherited.get(tool) or others.get(tool) or defaults.get(tool)
+            return ToolDecision(is_enabled, mode if mode and is_enabled else "approve")
 
         return {name: decision(tool) for tool, name in names.items()}
 
@@ -110,9 +106,4 @@ def normalised(name: str) -> str:
 
 def _strictest(modes: Iterable[tuple[str, Approval]]) -> dict[str, Approval]:
     """The modes by normalised name; the strictest where one name has several."""
-    found: dict[str, Approval] = {}
-    for name, mode in modes:
-        key = normalised(name)
-        if mode >= found.get(key, ""):
-            found[key] = mode
-    return found
+    return {normalised(name): mode for name, mode in sorted(modes, key=itemgetter(1))}

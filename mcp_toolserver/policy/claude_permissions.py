@@ -5,7 +5,7 @@ What has no counterpart here is an error that names the key: a rule without effe
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.permissions import Permission
@@ -67,7 +67,7 @@ _ON_PATHS = {
 _NAMES, _SHELLS = ("Agent", "Task", "Skill"), ("Bash", "PowerShell")
 
 _RULE = re.compile(r"(?P<tool>[\w*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
-_SERVER = re.compile(r"(mcp__[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*)__\*")
+_SERVER = re.compile(r"^(mcp__[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*)__\*$")
 _ARGUMENT = re.compile(
     r"\s*(\w+_(path|type|all|background)|description|isolation|limit|model|offset|timeout)\s*:[^*]"
 )
@@ -92,33 +92,28 @@ class Surroundings:
             ValueError: nothing that tools reach lies there.
         """
         folder, name = posixpath.split(self.file)
-        if folder == f"{self.home}/.claude":
-            return folder
-        if posixpath.basename(folder) == ".claude":
-            folder = self.roots[0] if name == "settings.local.json" else posixpath.dirname(folder)
-        if not any(lies_in(root, folder) or lies_in(folder, root) for root in self.roots):
+        above, last = posixpath.split(folder)
+        if last == ".claude" and above != self.home:
+            folder = self.roots[0] if name == "settings.local.json" else above
+        is_near = any(lies_in(root, folder) or lies_in(folder, root) for root in self.roots)
+        if not is_near and folder != f"{self.home}/.claude":
             raise ValueError(f"/ is the folder of the file, {folder}, apart from the roots; write ./ or //")
         return folder
 
 
-@dataclass(frozen=True)
-class Translation:
-    """Settings of this server, by their names there."""
+def translate(
+    content: Mapping[str, object], around: Surroundings
+) -> tuple[Mapping[str, Mapping[str, str]], Permission]:
+    """The deny, ask and allow rules for a settings file, each with what it is for, and what runs unasked.
 
-    deny: tuple[str, ...]
-    ask: tuple[str, ...]
-    allow: tuple[str, ...]
-    granted: Permission
-
-
-def translate(content: Mapping[str, object], around: Surroundings) -> Translation:
-    """Translate a settings file. Raises: SettingsError: something in it cannot be kept."""
+    Raises:
+        SettingsError: something in the file cannot be kept.
+    """
     permissions = content["permissions"]
     if not is_object(permissions):
         raise SettingsError("permissions must be an object")
     given = {key: value for key, value in permissions.items() if value is not None}
     _check(given, content, around)
-    deny, ask, allow = (tuple(_rules(key, _texts(given, key), around)) for key in ("deny", "ask", "allow"))
     name = given.get("defaultMode", "default")
     low, high, asks, allows = _MODES.get(str(name), (_FULL, _READ, (), ()))
     if low > high or (low is _FULL and "disableBypassPermissionsMode" in given):
@@ -126,7 +121,10 @@ def translate(content: Mapping[str, object], around: Surroundings) -> Translatio
     if not low <= around.ceiling <= high:
         wanted = low if around.ceiling < low else high
         raise _unkept("permissions.defaultMode", name, f"it goes with --permission-mode {wanted.flag}")
-    return Translation(deny, (*ask, *asks), (*allow, *allows), _FULL if low is _FULL else _READ)
+    rules = {key: _rules(given, key, around) for key in ("deny", "ask", "allow")}
+    rules["ask"] |= dict.fromkeys(asks, f"defaultMode {name}")
+    rules["allow"] |= dict.fromkeys(allows, f"defaultMode {name}")
+    return rules, _FULL if low is _FULL else _READ
 
 
 def _check(given: Mapping[str, object], content: Mapping[str, object], around: Surroundings) -> None:
@@ -154,48 +152,47 @@ def _texts(given: Mapping[str, object], key: str) -> list[str]:
     return [str(one) for one in value]
 
 
-def _rules(key: str, texts: list[str], around: Surroundings) -> Iterator[str]:
-    for text in texts:
+def _rules(given: Mapping[str, object], key: str, around: Surroundings) -> dict[str, str]:
+    """The rules for those of a list, each with the one that it is for."""
+    rules: dict[str, str] = {}
+    for text in _texts(given, key):
         try:
             found = _RULE.fullmatch(text.strip())
             if found is None:
                 raise ValueError("it is not of the form Tool or Tool(pattern)")
-            yield from _translated(found["tool"], found["pattern"] or "*", around, allows=key == "allow")
+            made = _translated(found["tool"], found["pattern"] or "*", around, allows=key == "allow")
         except ValueError as error:
             raise _unkept(f"permissions.{key}", text, str(error)) from None
+        rules |= dict.fromkeys(made, text)
+    return rules
 
 
-def _translated(tool: str, pattern: str, around: Surroundings, *, allows: bool) -> Iterator[str]:
+def _translated(tool: str, pattern: str, around: Surroundings, *, allows: bool) -> Sequence[str]:
     """The rules for one of Claude Code's. Raises: ValueError: there are none."""
-    if server := _SERVER.fullmatch(tool):
-        tool = server[1]
+    tool = _SERVER.sub(r"\1", tool)
     is_path = pattern != "*" and tool in _ON_PATHS
     is_skipped = ("*" in tool and not re.match("mcp__[^*]+__", tool)) or (is_path and tool not in _DOES)
     if allows and is_skipped:
         # By Claude Code too, which looks at paths of Read and Edit only.
-        return
+        return ()
     if "*" in tool and (tool, pattern) != ("*", "*"):
         raise ValueError("it names tools by a wildcard; name each of them")
     tool = _ON_PATHS[tool] if is_path else tool
     names = (_ALLOWED if allows else _DOES).get(tool, (tool,))
     if pattern == "*":
         # The mode asks about the capability.
-        yield from (tool,) if allows and tool == "WebFetch" else names
-    for one in () if pattern == "*" else _patterns(tool, pattern, around, allows=allows):
-        yield from (f"{name}({one})" for name in names)
-
-
-def _patterns(tool: str, pattern: str, around: Surroundings, *, allows: bool) -> tuple[str, ...]:
-    """The patterns for one of a tool. Raises: ValueError: there are none."""
+        return (tool,) if allows and tool == "WebFetch" else names
     if _ARGUMENT.match(pattern):
         raise ValueError("rules here are about paths, commands and hosts, not about one argument")
-    if tool in _ON_PATHS:
-        return _globs(pattern, around, allows=allows)
-    if tool in (*_NAMES, *_SHELLS):
-        return (re.sub(r"(?<=\S)[ :]\*$", ":*" if tool in _SHELLS else "", pattern),)
-    if tool == "WebFetch" and pattern.startswith("domain:"):
-        return (pattern,)
-    raise ValueError("no such pattern is known for this tool")
+    if is_path:
+        patterns = _globs(pattern, around, allows=allows)
+    elif tool in (*_NAMES, *_SHELLS):
+        patterns = (re.sub(r"(?<=\S)[ :]\*$", ":*" if tool in _SHELLS else "", pattern),)
+    elif tool == "WebFetch" and pattern.startswith("domain:"):
+        patterns = (pattern,)
+    else:
+        raise ValueError("no such pattern is known for this tool")
+    return [f"{name}({one})" for one in patterns for name in names]
 
 
 def _globs(pattern: str, around: Surroundings, *, allows: bool) -> tuple[str, ...]:

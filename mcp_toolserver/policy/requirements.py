@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from posixpath import join, normpath
@@ -10,11 +10,9 @@ from posixpath import join, normpath
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.capabilities.requirements import VARIABLE, RequirementSet, ShellRequirement
 from mcp_toolserver.errors import RegistrationError
-from mcp_toolserver.policy.rules import Narrowing, Rule, RuleContext, parse
+from mcp_toolserver.policy.rules import RUNS_COMMANDS, Narrowing, Rule, RuleContext, parse
 from mcp_toolserver.text.search.glob import escaped
 from mcp_toolserver.tool_spec import ToolSpec
-
-_RUNNING = (Capability.PROCESS, Capability.SESSIONS, Capability.POWERSHELL, Capability.CONTAINERS)
 
 _SPECIAL = frozenset("$`*?[]{}~;|&<>()#!\n\r")
 """Characters by which a shell makes other words or commands of a text."""
@@ -32,7 +30,7 @@ def narrowing(spec: ToolSpec, given: RequirementSet, variables: Mapping[str, Seq
         RegistrationError: the tool needs something that is not in the set.
     """
     read, write, hosts = given.fs.get("read", ()), given.fs.get("write", ()), given.net.get("hosts", ())
-    sections: dict[Capability, object] = dict.fromkeys(_RUNNING, given.shell)
+    sections: dict[Capability, object] = dict.fromkeys(RUNS_COMMANDS, given.shell)
     sections |= {Capability.FS_READ: read + write, Capability.FS_WRITE: write}
     sections |= {Capability.FETCH: hosts, Capability.SEND: hosts}
     listed = {Capability.OWN_CODE.label, *given.capabilities}
@@ -40,15 +38,13 @@ def narrowing(spec: ToolSpec, given: RequirementSet, variables: Mapping[str, Seq
         raise RegistrationError(f"{spec.name} needs {min(missing)}, which its requirement set leaves out")
     if unknown := listed - {one.label for one in Capability}:
         raise RegistrationError(f"{spec.name} requires {min(unknown)}, which is no capability")
-    if spec.kind == "execute" or spec.needs & {*_RUNNING}:
+    if spec.kind == "execute" or spec.needs & RUNS_COMMANDS:
         rules = [_command(spec.name, one) for one in given.shell]
     else:
         # Which of its paths a tool writes is known to the tool only.
         paths = read + write if spec.own_permission is Permission.READ_ONLY else write
-        patterns = [
-            *(place for one in paths for place in _places(one, variables)),
-            *map("domain:{}".format, hosts),
-        ]
+        patterns = [place for one in paths for place in _places(one, variables)]
+        patterns += [f"domain:{host}" for host in hosts]
         rules = [parse(f"{spec.name}({one})", _WORDS) for one in patterns]
         # Paths in marked arguments are canonical.
         base = "" if spec.path_fields else next(iter(variables["workspace"]), "/")
@@ -56,12 +52,11 @@ def narrowing(spec: ToolSpec, given: RequirementSet, variables: Mapping[str, Seq
     return Narrowing(source=f"the requirement set of {spec.name}", tools=tuple(rules))
 
 
-def _places(pattern: str, variables: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _places(pattern: str, variables: Mapping[str, Sequence[str]]) -> Sequence[str]:
     """The globs that a pattern stands for: one for each path of its variable, so maybe none."""
-    found = VARIABLE.match(pattern)
-    rest = pattern[found.end() :] if found else pattern
-    for path in variables[found[1]] if found else ("",):
-        yield f"{escaped(path)}{rest or '/**'}"
+    if not (found := VARIABLE.match(pattern)):
+        return (pattern,)
+    return [f"{escaped(path)}{pattern[found.end() :] or '/**'}" for path in variables[found[1]]]
 
 
 def _as_sent(rule: Rule, base: str, text: str) -> bool:

@@ -22,7 +22,7 @@ from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.text.file_names import VolumePath, lies_in, path_tests
-from mcp_toolserver.text.search.glob import literal_prefix
+from mcp_toolserver.text.search.glob import starts
 from mcp_toolserver.text.shell.words import CommandPattern, text_matcher
 from mcp_toolserver.text.web.urls import url_matcher
 
@@ -51,7 +51,7 @@ CAPABILITY = "capability:"
 TOOLSET = "toolset:"
 """The prefix by which a rule names a toolset."""
 
-_RUNS_COMMANDS = frozenset(
+RUNS_COMMANDS = frozenset(
     {Capability.PROCESS, Capability.SESSIONS, Capability.POWERSHELL, Capability.CONTAINERS}
 )
 _FILES = frozenset({Capability.FS_READ, Capability.FS_WRITE})
@@ -69,12 +69,7 @@ _RULE = re.compile(
 _SITE = re.compile(r"https?://|domain:")
 """The start of a web address or of a pattern for one. No path in canonical spelling starts like this."""
 
-
 _WILDCARDS = re.compile(r":\*$|\[[^]]*\]|\{[^}]*\}|[*?]")
-
-
-def _no_argument(_: str) -> tuple[str, ...]:
-    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +85,7 @@ class Request:
     """The capabilities that the tool needs."""
     script: str = ""
     """The shell script that the call runs; empty for none."""
-    argument: Callable[[str], tuple[str, ...]] = _no_argument
+    argument: Callable[[str], tuple[str, ...]] = lambda _: ()
     """The texts of an argument, by its name."""
     outside: str = ""
     """Why the script is to run outside the sandbox of commands; empty where it is not. No rule allows it: a
@@ -126,13 +121,6 @@ def _first_component(path: str) -> str:
     return path if end < 0 else path[:end]
 
 
-def _start(pattern: str) -> str:
-    """The first component of every path that a glob matches; empty if they differ."""
-    start = literal_prefix(pattern)
-    is_anywhere = "/" not in pattern.rstrip("/") or start.startswith(("./", "//"))
-    return "" if is_anywhere else _first_component(start)
-
-
 @dataclass(frozen=True)
 class Rule:
     """A parsed `Tool(pattern)`, `toolset:name(pattern)` or `capability:name(pattern)`."""
@@ -153,11 +141,10 @@ class Rule:
     """The first component of every path that it matches; empty if they differ, or are no paths."""
     argument: str = ""
     """The argument that the pattern is about; empty for the subjects."""
-    scope: Literal["operator", "project"] = "operator"
     source: str = ""
     """The file and line that have the rule, if they are known."""
     root: str = ""
-    """The root that a rule of a project is about."""
+    """The root that a rule of a project is about; empty for one of the operator."""
     other_roots: tuple[str, ...] = ()
     """Folders on whose paths it says nothing."""
     is_hidden: bool = False
@@ -175,12 +162,12 @@ class Rule:
     @property
     def hides_files(self) -> bool:
         """Whether the rule, where it denies, hides files from every tool."""
-        return self.covers(READER, _READS) and not (self.argument or self.problem)
+        return self.covers(READER, _READS) and not (self.argument or self.problem or self.is_hidden)
 
     @property
     def place(self) -> str:
         """Its scope and source, for people."""
-        return ", ".join(filter(None, (self.scope, self.source)))
+        return ", ".join(filter(None, ("project" if self.root else "operator", self.source)))
 
     def covers(self, tool: str, needs: frozenset[Capability]) -> bool:
         """Whether the rule, where it denies or asks, is about `tool`, which needs `needs`."""
@@ -191,23 +178,22 @@ class Rule:
         """Whether it names every tool, and its pattern can be about what one with `needs` touches: a glob on
         paths says nothing of the text of a command."""
         is_glob = self.pattern != "*" and not _SITE.match(self.pattern)
-        return self.tool == "*" and not (is_glob and needs and needs <= _RUNS_COMMANDS)
+        return self.tool == "*" and not (is_glob and needs and needs <= RUNS_COMMANDS)
 
     def touches(self, subject: Subject) -> bool:
         """Whether any spelling of the subject matches."""
-        return any(map(self.matches, subject)) and not (self.other_roots and self._is_elsewhere(subject))
+        return any(map(self.matches, subject)) and not self._is_elsewhere(subject)
 
     def _is_elsewhere(self, subject: Subject) -> bool:
         """Whether the subject is a path in another root only."""
-        inside = any(lies_in(self.root, one) for one in subject)
-        return not inside and any(lies_in(root, one) for one in subject for root in self.other_roots)
+        is_other = any(lies_in(root, one) for root in self.other_roots for one in subject)
+        return is_other and not any(lies_in(self.root, one) for one in subject)
 
     def applies(self, request: Request, subject: Subject) -> bool:
         """Whether the rule, where it denies or asks and covers the tool, applies for this subject."""
         if not self.argument:
             return self.touches(subject)
-        is_there = not (self.other_roots and self._is_elsewhere(subject))
-        return is_there and any(map(self.matches, request.argument(self.argument)))
+        return any(map(self.matches, request.argument(self.argument))) and not self._is_elsewhere(subject)
 
     def allows(self, request: Request, subject: Subject) -> bool:
         """Whether the rule, where it allows, is about the call and this subject of it.
@@ -224,7 +210,7 @@ class Rule:
         return any(map(self.permits, subject))
 
 
-_Index = tuple[tuple[Rule, ...], tuple[Rule, ...], Mapping[str, Sequence[Rule]]]
+_Index = tuple[Sequence[Rule], Sequence[Rule], Mapping[str, Sequence[Rule]]]
 """All rules about a tool; those of them without a `start`; the others by it."""
 
 
@@ -237,24 +223,21 @@ class Rules(tuple[Rule, ...]):
 
     def about(self, request: Request, subject: Subject) -> Sequence[Rule]:
         """The rules about any of the tools of the call, less those on paths that begin otherwise."""
-        key = request.tools, request.needs
+        key = tools, needs = request.tools, request.needs
         if (index := self._indexed.get(key)) is None:
+            every = [one for one in self if any(one.covers(tool, needs) for tool in tools)]
+            by_start = dict[str, list[Rule]]()
+            for rule in every:
+                by_start.setdefault(rule.start, []).append(rule)
             if len(self._indexed) >= _MOST_KEPT:
                 # Another server may name ever new tools.
                 self._indexed.clear()
-            index = self._indexed[key] = self._index(request)
+            index = self._indexed[key] = every, by_start.pop("", ()), by_start
         every, others, by_start = index
         if not by_start or any(isinstance(one, VolumePath) for one in subject):
             return every
         found = [rule for one in subject for rule in by_start.get(_first_component(one), ())]
         return (*found, *others) if found else others
-
-    def _index(self, request: Request) -> _Index:
-        every = tuple(r for r in self if any(r.covers(tool, request.needs) for tool in request.tools))
-        by_start: dict[str, list[Rule]] = {}
-        for rule in every:
-            by_start.setdefault(rule.start, []).append(rule)
-        return every, tuple(by_start.pop("", ())), by_start
 
 
 NO_RULES = Rules()
@@ -282,12 +265,10 @@ class Narrowing:
 
     def refusal(self, request: Request) -> str:
         """Why the call is not allowed by `tools`; empty if it is."""
-        subjects = request.subjects or _ALL
-        if self.tools is None or all(
-            any(rule.allows(request, one) for rule in self.tools) for one in subjects
-        ):
+        rules, subjects = self.tools, request.subjects or _ALL
+        if rules is None or all(any(rule.allows(request, one) for rule in rules) for one in subjects):
             return ""
-        texts = [rule.text for rule in self.tools]
+        texts = [rule.text for rule in rules]
         allowed = ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
         return (
             f"{self.source} allows only {allowed or 'no tool'}, and not this call of {request.tool}. "
@@ -332,41 +313,36 @@ def parse(text: str, words: RuleContext, source: str = "") -> Rule:
     if found is None:
         raise SettingsError(f"rule {text!r} is not of the form Tool or Tool(pattern)")
     named, pattern = found["tool"], found["pattern"] or "*"
-    tool, capability, tools = named, None, frozenset[str]()
-    if named.startswith(CAPABILITY):
-        tool, capability = "", _capability(text, named.removeprefix(CAPABILITY))
-    elif named.startswith(TOOLSET):
-        tool, tools = "", words.toolset(named.removeprefix(TOOLSET))
-        if not tools:
-            raise SettingsError(f"rule {text!r} names a toolset that does not exist")
-    elif named != "*":
-        try:
-            tool = words.canonical(named)
-        except LookupError:
-            raise SettingsError(f"rule {text!r} names a tool that does not exist") from None
-    argument, pattern = _argument(pattern, named, tool, words)
+    tool, capability, tools = _named(text, named, words)
+    # `Bash(timeout:*)` is a command.
+    name, colon, rest = pattern.partition(":")
+    is_command = tool in words.commands and rest == "*"
+    argument = words.argument(named, name) if colon and not is_command else ""
     try:
-        tests = _tests(pattern, tools or {tool}, capability, words) if not argument else None
-        matches, permits, start = tests or (test := text_matcher(pattern), test, "")
+        if argument:
+            pattern, (matches, permits, start) = rest, (test := text_matcher(rest), test, "")
+        else:
+            matches, permits, start = _tests(pattern, tools or {tool}, capability, words)
     except ValueError as error:
         raise SettingsError(f"rule {text!r}: {error}") from None
     return Rule(text, tool, pattern, matches, permits, capability, tools, start, argument, source=source)
 
 
-def _argument(pattern: str, named: str, tool: str, words: RuleContext) -> tuple[str, str]:
-    """The argument that a pattern is about, and the pattern for it. `Bash(timeout:*)` is a command."""
-    name, colon, rest = pattern.partition(":")
-    is_command = tool in words.commands and rest == "*"
-    argument = "" if is_command or not colon else words.argument(named, name)
-    return (argument, rest) if argument else ("", pattern)
-
-
-def _capability(text: str, name: str) -> Capability:
-    named = {one.label: one for one in Capability}
-    if name not in named:
-        choices = ", ".join(named)
-        raise SettingsError(f"rule {text!r} names an unknown capability; choose from {choices}")
-    return named[name]
+def _named(text: str, name: str, words: RuleContext) -> tuple[str, Capability | None, frozenset[str]]:
+    """The tool that a rule names, or else the capability or the tools of the toolset."""
+    if name.startswith(CAPABILITY):
+        choices = {one.label: one for one in Capability}
+        if found := choices.get(name.removeprefix(CAPABILITY)):
+            return "", found, frozenset()
+        raise SettingsError(f"rule {text!r} names an unknown capability; choose from {', '.join(choices)}")
+    if name.startswith(TOOLSET):
+        if tools := words.toolset(name.removeprefix(TOOLSET)):
+            return "", None, tools
+        raise SettingsError(f"rule {text!r} names a toolset that does not exist")
+    try:
+        return name if name == "*" else words.canonical(name), None, frozenset()
+    except LookupError:
+        raise SettingsError(f"rule {text!r} names a tool that does not exist") from None
 
 
 def _tests(
@@ -375,17 +351,18 @@ def _tests(
     """The test for deny and ask rules, the one for allow rules, usually the same, and the `start`."""
     if pattern == "*":
         return _always, _always, ""
-    if tools <= words.commands or capability in _RUNS_COMMANDS:
+    if tools <= words.commands or capability in RUNS_COMMANDS:
         return (command := CommandPattern(pattern)).matches, command.permits, ""
     if tools <= words.texts:
         return (test := text_matcher(pattern)), test, ""
     if tools <= words.sites or capability in _REACHES_WEB or _SITE.match(pattern):
         return (test := url_matcher(pattern)), test, ""
     denies, allows = path_tests(pattern)
+    start, *others = {_first_component(one) for one in starts(pattern)}
     return (
         lambda subject: not _SITE.match(subject) and denies(subject),
         lambda subject: not _SITE.match(subject) and allows(subject),
-        _start(pattern),
+        "" if others or start == "/" else start,
     )
 
 
@@ -399,18 +376,16 @@ def by_reach(deny: Iterable[str], words: RuleContext) -> tuple[tuple[str, ...], 
     The sandbox hides the paths of the first kind from commands; rules of the second kind do not apply to what
     a command does. A rule on a tool that runs commands is about the text of its calls, and is in neither.
     """
-    hiding: list[str] = []
-    tools_only: list[str] = []
+    hiding, tools_only = list[str](), list[str]()
     for text in deny:
         try:
             rule = parse(text, words)
         except SettingsError:
             # It may name one of the operator's own tools.
-            tools_only.append(text)
-            continue
-        if rule.hides_files:
+            rule = None
+        if rule and rule.hides_files:
             hiding.append(text)
-        elif rule.tool not in words.commands and rule.capability not in _RUNS_COMMANDS:
+        elif not rule or (rule.tool not in words.commands and rule.capability not in RUNS_COMMANDS):
             tools_only.append(text)
     return tuple(hiding), tuple(tools_only)
 
@@ -470,11 +445,19 @@ class Policy:
 
     def _unrefused(self, request: Request, subjects: Sequence[Subject]) -> Verdict:
         """Whether a call that nothing refuses runs or is asked about."""
-        winners = [self._winner(request, subject) for subject in subjects] if self.ask or self.allow else []
-        asking, allowing = [ask for ask, _ in winners if ask], [allow for _, allow in winners if allow]
+        asking, allowing = list[Rule](), list[Rule]()
+        for subject in subjects if self.ask or self.allow else ():
+            asks = [rule for rule in self.ask.about(request, subject) if rule.applies(request, subject)]
+            allows: list[Rule] = []
+            if not request.outside and (asks or request.level > self.granted):
+                # Nothing else needs an allow rule, and none lets a script out of the sandbox.
+                allows = [one for one in self.allow.about(request, subject) if one.allows(request, subject)]
+            # The first of several equals wins.
+            if found := max((*asks, *allows), key=lambda rule: rule.specificity, default=None):
+                (asking if found in asks else allowing).append(found)
         if asking:
             return _by("ask", "ask", asking[0], reason=f"The rule {asking[0].text} wants it approved.")
-        if allowing and len(allowing) == len(winners):
+        if allowing and len(allowing) == len(subjects):
             return _by("run", "allow", *allowing)
         if request.level <= self.granted:
             return Verdict(action="run", stage="granted")
@@ -483,18 +466,6 @@ class Policy:
             reason=f"It needs {request.level.flag}; only {self.granted.flag} is granted unasked.",
         )
 
-    def _winner(self, request: Request, subject: Subject) -> tuple[Rule | None, Rule | None]:
-        """The most specific rule for a subject, as the one that asks or as the one that allows."""
-        asks = [rule for rule in self.ask.about(request, subject) if rule.applies(request, subject)]
-        allows: list[Rule] = []
-        if not request.outside and (asks or request.level > self.granted):
-            # Nothing else needs an allow rule, and none lets a script out of the sandbox.
-            allows = [rule for rule in self.allow.about(request, subject) if rule.allows(request, subject)]
-        ask = max(asks, key=_specificity, default=None)
-        allow = max(allows, key=_specificity, default=None)
-        is_ask = ask is not None and not (allow and allow.specificity > ask.specificity)
-        return (ask, None) if is_ask else (None, allow)
-
     @cached_property
     def _hiding(self) -> Rules:
         """The deny rules on reading, which hide files."""
@@ -502,11 +473,11 @@ class Policy:
 
     def hides(self, spellings: Subject) -> bool:
         """Whether a deny rule on reading covers this path, so that no file tool may show or change it."""
-        return bool(self._hiding and self.hiding_rule(spellings))
+        return bool(self.hiding_rule(spellings))
 
     def hiding_rule(self, spellings: Subject) -> str:
         """The deny rule on reading that covers this path; empty without one."""
-        rules = self._hiding.about(_READING, spellings)
+        rules = self._hiding and self._hiding.about(_READING, spellings)
         return next((rule.text for rule in rules if rule.touches(spellings)), "")
 
     @property
@@ -525,21 +496,18 @@ class Policy:
         return bool(self.ask) or self.granted < self.ceiling
 
     def _above(self, request: Request) -> str:
+        needs = f"{request.tool} requires {request.level.flag} permission;"
         if lower := next((one for one in self.narrowings if one.ceiling < request.level), None):
-            return (
-                f"{request.tool} requires {request.level.flag} permission; {lower.source} allows this call "
-                f"no more than {lower.ceiling.flag}. {lower.advice}".rstrip()
-            )
+            allowed = f"{lower.source} allows this call no more than {lower.ceiling.flag}."
+            return f"{needs} {allowed} {lower.advice}".rstrip()
         if self.token:
             return (
-                f"{request.tool} requires {request.level.flag} permission; the token {self.token!r} allows "
-                f"{self.ceiling.flag} at most, and nothing in a call can raise that. The operator of the "
-                "server can change the token."
+                f"{needs} the token {self.token!r} allows {self.ceiling.flag} at most, and nothing in a call "
+                "can raise that. The operator of the server can change the token."
             )
         return (
-            f"{request.tool} requires {request.level.flag} permission; this server runs with "
-            f"--permission-mode {self.ceiling.flag}, and nothing in a call can raise that. "
-            f"The operator can restart it with --permission-mode {request.level.flag}."
+            f"{needs} this server runs with --permission-mode {self.ceiling.flag}, and nothing in a call can "
+            f"raise that. The operator can restart it with --permission-mode {request.level.flag}."
         )
 
 
@@ -549,13 +517,8 @@ _ALL: tuple[Subject, ...] = (("",),)
 """Stands for the subjects of a call that names none: a rule for everything a tool does applies."""
 
 
-def _specificity(rule: Rule) -> tuple[int, int, bool]:
-    return rule.specificity
-
-
 def _by(action: Action, stage: Stage, *rules: Rule, reason: str = "") -> Verdict:
     """The verdict of rules."""
-    text, place = (
-        ", ".join(dict.fromkeys(each)) for each in zip(*((one.text, one.place) for one in rules), strict=True)
-    )
-    return Verdict(action=action, reason=reason, rule=text, stage=stage, source=place)
+    text = ", ".join(dict.fromkeys(rule.text for rule in rules))
+    source = ", ".join(dict.fromkeys(rule.place for rule in rules))
+    return Verdict(action=action, reason=reason, rule=text, stage=stage, source=source)

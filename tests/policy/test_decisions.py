@@ -16,6 +16,7 @@ from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, RuleContext, Rules, parse
 from tests import ROOT
+from tests.custom_tools.test_requirement_sets import TOOLS
 from tests.support.cases import collected
 from tests.support.live import Setup, connected, text
 from tests.support.process_layer import ran, server_command
@@ -30,9 +31,6 @@ ELSEWHERE = {
     "4.6-11": ("web/test_curl.py", "test_a_long_body_is_cut_between_characters"),
 }
 """The tests of what is no decision."""
-
-REQUIREMENT_SETS = {"S3-7", "S3-8"}
-"""What a tool may declare; see the tests of requirement sets."""
 
 IDS = {
     *(f"S2-{number}" for number in range(6, 11)),
@@ -51,10 +49,12 @@ def policy(*arguments: str, home: Path) -> tuple[int, str]:
 @pytest.mark.requirement("GR-55", "GR-56", "GR-57", "GR-58", "DA-45", "DA-54")
 def test_every_case_is_decided_as_it_says(tmp_path: Path) -> None:
     number = 0
+    (tools := tmp_path / "tools.py").write_text(TOOLS, encoding="utf-8")
+    (config := tmp_path / "config.toml").write_text(f"tool-files = ['{tools}']", encoding="utf-8")
     with collected() as case:
         for file in CASES:
             with case(file.name):
-                status, printed = policy("test", str(file), home=tmp_path)
+                status, printed = policy("test", str(file), "--config", str(config), home=tmp_path)
                 assert status == 0, printed
                 found = re.search(r"(\d+) cases, 0 different", printed)
                 assert found, printed
@@ -66,7 +66,7 @@ def test_every_weakness_and_rule_of_the_sources_has_a_case() -> None:
     tagged = {
         id_ for file in CASES for id_ in re.findall(r"\{id: ([\w.-]+),", file.read_text(encoding="utf-8"))
     }
-    assert tagged | ELSEWHERE.keys() | REQUIREMENT_SETS == IDS
+    assert tagged | ELSEWHERE.keys() == IDS
     for file, name in ELSEWHERE.values():
         assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), name
 

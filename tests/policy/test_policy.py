@@ -1,5 +1,7 @@
 """Rules and the ceiling: words decide, and the default is no."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +105,26 @@ def test_a_deny_rule_on_reading_hides_the_file() -> None:
     assert policy(deny=("*(secrets/**)",)).hides(("secrets/key",))
     assert policy(deny=("capability:fs_read(secrets/**)",)).hides(("secrets/key",))
     assert not policy(deny=("capability:fs_write(secrets/**)",)).hides_anything
+    # A project that hides the tool hides no file from the others.
+    assert not replace(parse("Read", WORDS), is_hidden=True).hides_files
+
+
+def test_a_deny_rule_is_found_for_every_path_that_it_matches() -> None:
+    for pattern in (
+        "/**",
+        "/*",
+        "/s*/x",
+        "/{srv,usr}/**",
+        "/./srv/**",
+        "//srv/x",
+        "./srv/*",
+        "{srv,usr}/x",
+        "x",
+    ):
+        denying = policy(deny=(f"write_file({pattern})",))
+        for path in ("/srv/x", "/srv", "srv/x", "/usr/x", "x", "/"):
+            is_denied = denying.decide(request("write_file", path)).action == "refuse"
+            assert is_denied == denying.deny[0].matches(path), (pattern, path)
 
 
 async def _nothing(_args: Args, _rt: Runtime) -> Output:
