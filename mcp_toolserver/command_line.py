@@ -316,9 +316,10 @@ def command_parser(adapt: Adapt = lambda _, __: None) -> argparse.ArgumentParser
     wrap.add_argument("--env", action="append", metavar="NAME", help="variable to pass on; repeatable")
     upstream.add_argument(
         "what",
+        metavar="WHAT",
         choices=("list", "diff", "approve", "prepare", "login", "logout"),
-        help="what to do with the definitions that wait; prepare: fetch the package of a COMMAND such as "
-        "npx; login, logout: at a server with a url",
+        help="list, diff or approve the definitions that wait; prepare: fetch the package of a COMMAND such "
+        "as npx; login, logout: at a server with a url",
     )
     upstream.add_argument(
         "server", metavar="NAME", nargs="?", help="the server, by its name in `wrap` or the file"

@@ -230,7 +230,7 @@ def _policy(invocation: Invocation, broker: Broker | None, found: HostExecutable
 def _doctor(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:
     from mcp_toolserver.commands.doctor.doctor import doctor
 
-    return doctor(invocation.settings, broker, found, as_json=invocation.json, verbose=invocation.verbose)
+    return doctor(invocation, broker, found, os.environ)
 
 
 def _cron(invocation: Invocation, broker: Broker | None, found: HostExecutables) -> int:

@@ -6,7 +6,6 @@ are refused with the reason.
 """
 
 import json
-import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from mcp_toolserver.pipeline import call_record
 from mcp_toolserver.pipeline.approvals import Approve, Ask, Inquiry
 from mcp_toolserver.pipeline.call_record import CallRecord, Recorder
 from mcp_toolserver.policy.rules import FOREIGN, Policy, Request, Rule, Subject, Verdict
+from mcp_toolserver.text.file_names import path_spellings
 from mcp_toolserver.text.json_values import texts_in
 from mcp_toolserver.text.lines.encoding import head_bytes
 from mcp_toolserver.text.lines.escape_invisible import visible_values
@@ -183,10 +183,7 @@ class Gate:
     def _subjects(self, sent: JsonValue) -> Iterator[Subject]:
         """Each text in the arguments; one that may be a path also as the absolute one, and relative to its
         root."""
-        for text in texts_in(sent):
-            path = os.path.normpath(os.path.join(self.folder, text.removeprefix("file://")))
-            inside = [os.path.relpath(path, root) for root in self.roots if path.startswith(f"{root}/")]
-            yield (text, path, *inside)
+        return (path_spellings(text, self.folder, self.roots) for text in texts_in(sent))
 
 
 def failure(text: str) -> Object:

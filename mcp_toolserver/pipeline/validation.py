@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue, ValidationError
 
 from mcp_toolserver.capabilities.files import CanonicalPath
+from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.policy.rules import Subject
 from mcp_toolserver.text.argument_cleanup import lenient, own_name, placeholders, refusal, snake_case
+from mcp_toolserver.text.file_names import path_spellings
 from mcp_toolserver.text.shell.words import simple_parts
 from mcp_toolserver.tool_spec import Args, Pathful, ToolSpec
 
@@ -152,6 +154,9 @@ def _all_paths(spec: ToolSpec, args: Args) -> list[str]:
 
 def subjects_of(spec: ToolSpec, args: Args, host: HostServices) -> tuple[Subject, ...]:
     """What the call touches, each in all its spellings."""
+    if Capability.UPSTREAMS in spec.needs:
+        roots = host.workspace.roots
+        return tuple(path_spellings(one, next(iter(roots), "/"), roots) for one in about(spec, args))
     paths = _all_paths(spec, args)
     return tuple(
         [

@@ -171,8 +171,11 @@ class Rule:
 
     def covers(self, tool: str, needs: frozenset[Capability]) -> bool:
         """Whether the rule, where it denies or asks, is about `tool`, which needs `needs`."""
-        is_named = self.tool == tool or tool in self.tools
-        return is_named or self._is_about_all(needs) or self.capability in needs
+        return self._names(tool) or self._is_about_all(needs) or self.capability in needs
+
+    def _names(self, tool: str) -> bool:
+        is_server = self.tool.startswith(FOREIGN) and tool.startswith(f"{self.tool}__")
+        return self.tool == tool or tool in self.tools or is_server
 
     def _is_about_all(self, needs: frozenset[Capability]) -> bool:
         """Whether it names every tool, and its pattern can be about what one with `needs` touches: a glob on
@@ -201,8 +204,7 @@ class Rule:
         One that names a capability is about tools that need nothing else.
         """
         alone = self.capability in request.needs and len(request.needs) == 1
-        is_named = self.tool == request.tool or request.tool in self.tools
-        if not (alone or is_named or self._is_about_all(request.needs)):
+        if not (alone or self._names(request.tool) or self._is_about_all(request.needs)):
             return False
         if self.argument:
             texts = request.argument(self.argument)

@@ -5,9 +5,10 @@ form of a letter for the same, and most of them upper and lower case too. (Apple
 Frequently Asked Questions: "How does Apple File System handle filenames?")
 """
 
+import posixpath
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cache
 
@@ -115,6 +116,13 @@ def path_tests(pattern: str) -> tuple[Matches, Matches]:
 
 MAX_COMPONENT = 255
 """Bytes; the limit of every common Linux file system."""
+
+
+def path_spellings(text: str, folder: str, roots: Sequence[str]) -> tuple[str, ...]:
+    """What rules may call `text` if it is a path or file URL, relative to `folder` or not: as it is, absolute,
+    relative to the roots that it lies in."""
+    path = posixpath.normpath(posixpath.join(folder, text.removeprefix("file://")))
+    return (text, path, *(posixpath.relpath(path, root) for root in roots if path.startswith(f"{root}/")))
 
 
 def lies_in(folder: str, path: str) -> bool:

@@ -82,12 +82,12 @@ def fill(folder: Path, url: str) -> None:
     """Write the registry that is served as `url`."""
     wheel = folder / "files/tiny-1.0-py3-none-any.whl"
     wheel.parent.mkdir(parents=True)
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("tiny.py", "print('tiny runs')\n")
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("tiny.py", "print('tiny runs')\n")
         about = "tiny-1.0.dist-info"
-        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{about}/RECORD", "")
+        packed.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        packed.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        packed.writestr(f"{about}/RECORD", "")
     put(folder / "simple/tiny/index.html", f'<a href="{url}/files/{wheel.name}">{wheel.name}</a>')
 
     package = {"name": "tiny", "version": "1.0.0"}

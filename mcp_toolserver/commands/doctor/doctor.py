@@ -91,16 +91,17 @@ def _trials(facts: Facts, mode: str) -> Mapping[str, LayerReport]:
 
 
 def doctor(
-    settings: Settings, broker: Broker | None, found: HostExecutables, *, as_json: bool, verbose: bool
+    invocation: Invocation, broker: Broker | None, found: HostExecutables, environ: Mapping[str, str]
 ) -> int:
-    """Print the report; unless `verbose`, without what holds. Returns its status as the exit status.
+    """Print the report; unless it is verbose, without what holds. Returns its status as the exit status.
 
     Raises:
         SettingsError: a root is no folder.
     """
+    settings, as_json, verbose = invocation.settings, invocation.json, invocation.verbose
     facts = examine(settings, found, broker=broker is not None)
     if settings.upstreams is not None:
-        facts = replace(facts, upstreams=anyio.run(_upstreams, settings, broker, found))
+        facts = replace(facts, upstreams=anyio.run(_upstreams, settings, broker, found, environ))
     projects = (os.path.lexists(os.path.join(root, PROJECT_RULES)) for root in settings.root)
     if settings.deny or settings.ask or settings.allow or any(projects):
         app = build_application(settings, broker, found, held_by=None)
@@ -120,9 +121,11 @@ def doctor(
     return said.status
 
 
-async def _upstreams(settings: Settings, broker: Broker | None, found: HostExecutables) -> Mapping[str, str]:
+async def _upstreams(
+    settings: Settings, broker: Broker | None, found: HostExecutables, environ: Mapping[str, str]
+) -> Mapping[str, str]:
     """What became of an attempt to connect to each upstream server, by name."""
-    hosts = start_upstreams(settings, found, os.environ, start_standalone_broker)
+    hosts = start_upstreams(settings, found, environ, start_standalone_broker)
     app = build_application(settings, broker, found, held_by=None, upstreams=hosts)
     assert app.upstreams is not None
     try:
