@@ -349,30 +349,30 @@ WRONG = PROMPTS.replace('{"prompts": PROMPTS}', '{"prompts": 7}')
 
 
 async def test_prompts_of_servers_are_offered_and_marked_as_theirs(at: Place) -> None:
-    servers = {"one": PROMPTS, "wrong": WRONG, "dead": LAST_WORDS, "plain": ""}
+    servers = {"host": PROMPTS, "wrong": WRONG, "dead": LAST_WORDS, "plain": ""}
     async with (
         upstreams(at, servers, deny=("ReadMcpResource(silent)",)) as app,
         Client(mcp_server(app)) as client,
     ):
         shown = [one for one in (await client.list_prompts()).prompts if one.name.startswith("mcp__")]
         names = [one.name for one in shown]
-        assert names == ["mcp__one__greet", "mcp__one__fails"]
-        assert shown[0].description == "[one] Says\\u{200b} hello."
+        assert names == ["mcp__host__greet", "mcp__host__fails"]
+        assert shown[0].description == "[host] Says\\u{200b} hello."
         assert [(one.name, one.required) for one in shown[0].arguments or ()] == [("who", True)]
-        (message,) = (await client.get_prompt("mcp__one__greet", {"who": "Ann"})).messages
+        (message,) = (await client.get_prompt("mcp__host__greet", {"who": "Ann"})).messages
         assert isinstance(message.content, TextContent)
         text = message.content.text
         assert message.role == "user"
-        assert text.startswith("[untrusted content of the MCP server one ")
+        assert text.startswith("[untrusted content of the MCP server host ")
         assert "user:\nGreet Ann\nassistant:\n\\u{200b}xxx" in text
         assert len(text) < 300_000
-        reference = PromptReference(name="mcp__one__greet")
+        reference = PromptReference(name="mcp__host__greet")
         found = await client.complete(reference, {"name": "who", "value": "A"})
         assert found.completion.values == ["Ann"]
         for name, given, why in (
-            ("mcp__one__fails", {}, "answers: no\\\\u{200b}"),
-            ("mcp__one__nothing", {}, "no such prompt"),
-            ("mcp__one__greet", {"who": "x" * 5_000}, "more than 4000 characters"),
+            ("mcp__host__fails", {}, "answers: no\\\\u{200b}"),
+            ("mcp__host__nothing", {}, "no such prompt"),
+            ("mcp__host__greet", {"who": "x" * 5_000}, "more than 4000 characters"),
         ):
             with pytest.raises(MCPError, match=why):
                 await client.get_prompt(name, given)
@@ -380,7 +380,7 @@ async def test_prompts_of_servers_are_offered_and_marked_as_theirs(at: Place) ->
         # Those of the last start, before any server is connected; a changed list is announced.
         assert [one.name for one in (await client.list_prompts()).prompts][-2:] == names
         assert app.upstreams
-        assert app.upstreams.servers["one"].state == "not connected"
+        assert app.upstreams.servers["host"].state == "not connected"
     async with (
         upstreams(at, servers, exclude_tools=("ReadMcpResource",)) as app,
         Client(mcp_server(app)) as client,
