@@ -348,6 +348,8 @@ def _upstreams(settings: Settings, found: HostExecutables) -> "Sequence[Upstream
     """The upstream servers, whose brokers are forked here: before large imports, and before the lock."""
     if settings.upstreams is None:
         return ()
+    # As in `_beginning`, which follows and enables it again.
+    gc.disable()
     from mcp_toolserver.app.upstreams import start_upstreams
 
     return start_upstreams(settings, found, os.environ)

@@ -99,6 +99,8 @@ def broker_policy(settings: Settings, found: HostExecutables) -> BrokerPolicy:
 
 def _hook_helpers(settings: Settings, path: str) -> Iterator[Helper]:
     """The broker rules for hooks, which run nothing that lies in a root."""
+    if not settings.hooks.each:
+        return
     roots = wanted_roots(settings)
     own = {"PATH": ":".join(entry for entry in path.split(":") if not is_inside(entry, roots))}
     if is_inside(os.path.expanduser("~"), roots):

@@ -210,6 +210,7 @@ def resource_feature(app: Application, handlers: Handlers) -> ResourceFeature:
         security=app.status.summary,
         roots=app.roots,
         settings=lambda: public_settings(app.settings, app.roots),
+        upstreams=app.upstreams,
     )
 
 

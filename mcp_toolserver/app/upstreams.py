@@ -171,7 +171,6 @@ class UpstreamProcess:
 def upstream_servers(app: Application, hosts: Sequence[UpstreamHost]) -> UpstreamServers:
     """The upstream servers of an application, each with its pins. Raises: SettingsError: pins are damaged."""
     from mcp_toolserver.gateway.definitions import Definitions, normaliser
-    from mcp_toolserver.protocol.upstreams.remote import remote_transport
     from mcp_toolserver.protocol.upstreams.servers import MOST_LISTED, Server, UpstreamServers
     from mcp_toolserver.stores.pins import Pins
 
@@ -181,18 +180,25 @@ def upstream_servers(app: Application, hosts: Sequence[UpstreamHost]) -> Upstrea
         places = (*host.settings.root, upstream.cwd, os.path.expanduser("~"))
         pins = Pins(app.shared.state, upstream.name, command)
         record = pins.load()
+        if record and record.command != command:
+            # Another command of the same name may be another server.
+            record = None
         process = broker and UpstreamProcess(host, broker, app.shared)
 
         def opener(roots: tuple[str, ...]) -> Open:
-            return partial(process.open, roots) if process else partial(remote_transport, upstream)
+            if process:
+                return partial(process.open, roots)
+            from mcp_toolserver.protocol.upstreams.remote import remote_transport
+
+            return partial(remote_transport, upstream)
 
         return Server(
             upstream=upstream,
             definitions=Definitions(
                 server=upstream.name, pins=pins, normal=normaliser(command, places, datetime.now(UTC))
             ),
-            # Another command of the same name may be another server.
-            listed=record.listed if record and record.command == command else [],
+            listed=record.listed if record else [],
+            prompts=record.prompts if record else [],
             roots=partial(_roots, app, host),
             open=opener,
             auth=None if broker else _authorization(app, upstream),

@@ -81,7 +81,7 @@ def named(tools: Sequence[JsonValue]) -> dict[str, Definition]:
     size = 0
     for tool in tools:
         name = tool.get("name") if isinstance(tool, dict) else None
-        if isinstance(tool, dict) and isinstance(name, str) and name not in found and _is_clear(name):
+        if isinstance(tool, dict) and isinstance(name, str) and name not in found and is_clear(name):
             size += len(json.dumps(tool))
             if size > MOST_BYTES or len(found) == MOST_TOOLS:
                 break
@@ -89,7 +89,7 @@ def named(tools: Sequence[JsonValue]) -> dict[str, Definition]:
     return found
 
 
-def _is_clear(name: str) -> bool:
+def is_clear(name: str) -> bool:
     return 0 < len(name) <= _LONGEST_NAME and name == visible(name) and name.isprintable()
 
 

@@ -42,6 +42,8 @@ class Record:
     waiting: dict[Kind, Definitions] = field(default_factory=dict[Kind, Definitions])
     listed: list[JsonValue] = field(default_factory=list[JsonValue])
     """The definitions of tools that it listed last, as they were."""
+    prompts: list[JsonValue] = field(default_factory=list[JsonValue])
+    """Those of prompts."""
 
 
 _RECORD = TypeAdapter(Record)
@@ -84,10 +86,10 @@ class Pins:
                 for name, definition in found.items()
             }
 
-    def remember(self, listed: Sequence[JsonValue]) -> None:
+    def remember(self, listed: Sequence[JsonValue], prompts: Sequence[JsonValue]) -> None:
         """Keep what a server lists, for the next start. Raises: OSError, SettingsError."""
         with self._changing() as record:
-            record.listed = list(listed)
+            record.listed, record.prompts = list(listed), list(prompts)
 
     def approve(self, shown: Mapping[Kind, Definitions]) -> None:
         """Approve exactly these definitions. Raises: as for `judge`."""

@@ -9,8 +9,12 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import PromptReference, TextContent
 
 from mcp_toolserver.app.compose import Application
+from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.app.upstreams import IS_UPSTREAM, start_upstreams
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import Invocation
@@ -318,3 +322,98 @@ async def test_a_server_with_an_address_needs_what_the_operator_maps(
             # A server with upstream servers is none itself.
             assert "of circle are not known" in await said(app, "MCP", server="circle", tool="ls")
             assert "takes a login" in await said(app, "MCP", server="stranger", tool="ls")
+
+
+PROMPTS = """
+PROMPTS = [{"name": "greet", "description": "Says\\u200b hello.",
+            "arguments": [{"name": "who", "required": True}]},
+           {"name": "hid\\u200bden"}, {"name": "odd", "arguments": [{"name": "\\u202e"}]}, {"name": "fails"}]
+def on_initialize(n, params):
+    send(id=n, result={"protocolVersion": params["protocolVersion"],
+                       "serverInfo": {"name": "x", "version": "1"},
+                       "capabilities": {"prompts": {}, "completions": {}}})
+def said(role, text): return {"role": role, "content": {"type": "text", "text": text}}
+def on_other(n, method, params, message):
+    if method == "prompts/list": send(id=n, result={"prompts": PROMPTS})
+    elif method == "prompts/get" and params["name"] == "fails":
+        send(id=n, error={"code": -1, "message": "no\\u200b"})
+    elif method == "prompts/get":
+        send(id=n, result={"messages": [said("user", "Greet " + params["arguments"]["who"]),
+                                        said("assistant", "\\u200b" + "x" * 300_000)]})
+    elif method == "completion/complete":
+        values = [params["argument"]["value"] + "nn", "\\u200b", "y" * 200]
+        send(id=n, result={"completion": {"values": values}})
+    elif n is not None and method: send(id=n, result={})
+"""
+WRONG = PROMPTS.replace('{"prompts": PROMPTS}', '{"prompts": 7}')
+
+
+async def test_prompts_of_servers_are_offered_and_marked_as_theirs(at: Place) -> None:
+    servers = {"host": PROMPTS, "wrong": WRONG, "dead": LAST_WORDS, "plain": ""}
+    async with (
+        upstreams(at, servers, deny=("ReadMcpResource(silent)",)) as app,
+        Client(mcp_server(app)) as client,
+    ):
+        shown = [one for one in (await client.list_prompts()).prompts if one.name.startswith("mcp__")]
+        names = [one.name for one in shown]
+        assert names == ["mcp__host__greet", "mcp__host__fails"]
+        assert shown[0].description == "[host] Says\\u{200b} hello."
+        assert [(one.name, one.required) for one in shown[0].arguments or ()] == [("who", True)]
+        (message,) = (await client.get_prompt("mcp__host__greet", {"who": "Ann"})).messages
+        assert isinstance(message.content, TextContent)
+        text = message.content.text
+        assert message.role == "user"
+        assert text.startswith("[untrusted content of the MCP server host ")
+        assert "user:\nGreet Ann\nassistant:\n\\u{200b}xxx" in text
+        assert len(text) < 300_000
+        reference = PromptReference(name="mcp__host__greet")
+        found = await client.complete(reference, {"name": "who", "value": "A"})
+        assert found.completion.values == ["Ann"]
+        for name, given, why in (
+            ("mcp__host__fails", {}, "answers: no\\\\u{200b}"),
+            ("mcp__host__nothing", {}, "no such prompt"),
+            ("mcp__host__greet", {"who": "x" * 5_000}, "more than 4000 characters"),
+        ):
+            with pytest.raises(MCPError, match=why):
+                await client.get_prompt(name, given)
+    async with upstreams(at, servers) as app, Client(mcp_server(app)) as client:
+        # Those of the last start, before any server is connected; a changed list is announced.
+        assert [one.name for one in (await client.list_prompts()).prompts][-2:] == names
+        assert app.upstreams
+        assert app.upstreams.servers["host"].state == "not connected"
+    async with (
+        upstreams(at, servers, exclude_tools=("ReadMcpResource",)) as app,
+        Client(mcp_server(app)) as client,
+    ):
+        assert not {one.name for one in (await client.list_prompts()).prompts} & set(names)
+
+
+async def test_a_call_gets_progress_and_ends_on_the_server_too(at: Place) -> None:
+    works = """
+HEARD = []
+def on_call(n, params):
+    if params.get("arguments"): return send(id=n, result=text(json.dumps(HEARD)))
+    token = params["_meta"]["progressToken"]
+    HEARD.append(n)
+    send(method="notifications/progress",
+         params={"progressToken": token, "progress": 1, "message": "half\\u200b"})
+def on_other(n, method, params, message):
+    if method == "notifications/cancelled": HEARD.append(params["requestId"])
+    elif n is not None: send(id=n, result={})
+"""
+    scope = anyio.CancelScope()
+
+    class Impatient(Person):
+        async def report(self, message: str) -> None:
+            self.heard.append(message)
+            scope.cancel()
+
+    async with upstreams(at, {"works": works}) as app:
+        person = Impatient()
+        with scope:
+            await said(app, "mcp__works__echo", person)
+        assert person.heard == ["half\\u{200b}"]
+        with anyio.fail_after(20):
+            while len(heard := json.loads(await said(app, "mcp__works__echo", a=1))) < 2:
+                await anyio.sleep(0.05)
+        assert heard[0] == heard[1]

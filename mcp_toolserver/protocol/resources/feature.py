@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.protocol.resources.handlers import ResourceHandlers
     from mcp_toolserver.protocol.resources.source import Source
     from mcp_toolserver.protocol.resources.subscriptions import ChangeNotification, FilterExtension
+    from mcp_toolserver.protocol.upstreams.servers import UpstreamServers
 
 _Answer = Callable[[Context, Any], Awaitable[Any]]
 _Row = tuple[type[BaseModel], "Callable[[ResourceHandlers], _Answer]"]
@@ -63,6 +64,8 @@ class ResourceFeature:
     """The settings that clients may read."""
     sources: Sequence["Source"] = ()
     """More resources and prompts, listed after the server's own."""
+    upstreams: "UpstreamServers | None" = None
+    """Other servers, whose prompts are listed after those."""
     changing: NotificationOptions = field(default_factory=lambda: NotificationOptions(resources_changed=True))
     """The lists that can change."""
     extra: dict[str, "FilterExtension"] = field(default_factory=dict[str, "FilterExtension"])
@@ -75,7 +78,8 @@ class ResourceFeature:
             server.extensions[SKILLS] = {}
         for method, (params, chosen) in methods.items():
             server.add_request_handler(method, params, self._answering(chosen))
-        self.changing.tools_changed |= Capability.UPSTREAMS in self.handlers.dispatcher.host.permissions
+        if self.upstreams is not None:
+            self.changing.tools_changed = self.changing.prompts_changed = True
         server.list_changed = self.changing
         self.handlers.changes.on_change = self._on_change
 

@@ -62,7 +62,15 @@ class ResourceHandlers:
         files = [RootFiles(roots=self.feature.roots)] if READ_FILE in self.handlers.offered else []
         own = (*own_resources(self.feature), *files, OwnPrompts(self.handlers))
         skills = [self.skills] if SKILL_TOOL in self.handlers.offered else []
-        return (*own, *self.feature.sources, *skills)
+        return (*own, *self.feature.sources, *self._upstreams(), *skills)
+
+    def _upstreams(self) -> Sequence[Source]:
+        if self.feature.upstreams is None:
+            return ()
+        # Few servers have any.
+        from mcp_toolserver.protocol.upstreams.prompts import UpstreamPrompts
+
+        return (UpstreamPrompts(self.handlers, self.feature.upstreams),)
 
     @cached_property
     def skills(self) -> Skills:
@@ -118,13 +126,16 @@ class ResourceHandlers:
     async def list_prompts(
         self, context: Context, params: mcp.PaginatedRequestParams
     ) -> mcp.ListPromptsResult:
-        """All on one page. Skills change with their files, so a client keeps no list that may have some."""
+        """All on one page. Skills change with their files, other servers at any time, so a client keeps no
+        list that may have something of them."""
         refuse_cursor(params)
+        await self.handlers.dispatcher.registry.foreign.look()
         prompts = [prompt for source in self.sources for prompt in source.prompts()]
-        if SKILL_TOOL not in self.handlers.offered:
+        if SKILL_TOOL in self.handlers.offered:
+            prompts += await self.skills.prompts_for(context, {prompt.name for prompt in prompts})
+        elif self.feature.upstreams is None:
             return mcp.ListPromptsResult(prompts=prompts)
-        skills = await self.skills.prompts_for(context, {prompt.name for prompt in prompts})
-        return mcp.ListPromptsResult(prompts=[*prompts, *skills], ttl_ms=0, cache_scope="private")
+        return mcp.ListPromptsResult(prompts=prompts, ttl_ms=0, cache_scope="private")
 
     async def get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> PromptText:
         client = Visitor(self.handlers, context, params)

@@ -120,7 +120,9 @@ class Subscriptions:
         if listed and kind in ("output", "job", "agent", "task"):
             self.publish(change_notification(ResourcesListChanged()), owners)
         if kind == "tools":
-            self.publish(change_notification(ToolsListChanged()))
+            # An upstream server that changed may have changed both.
+            for event in (ToolsListChanged(), PromptsListChanged()):
+                self.publish(change_notification(event))
         for uri, by_owner in _UPDATED.get(kind, ()):
             event = ResourceUpdated(uri.format(handle))
             self.publish(change_notification(event), owners if by_owner else None)

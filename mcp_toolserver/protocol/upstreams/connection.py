@@ -67,7 +67,7 @@ class Connection:
         self.notes: Callable[[], Awaitable[Sequence[str]]] = nothing_to_note
         """What happened to protected names, and where the server could not connect, since the last call."""
         self.is_stale = False
-        """Whether the server says that its list of tools has changed."""
+        """Whether the server says that what it lists has changed."""
         self.asking: list[Answer] = []
         """What answers questions of the server to the user, of each call that is in progress."""
         self._open, self._found, self._background = open_transport, found, background
@@ -176,7 +176,7 @@ class Connection:
             ready.set()
 
     async def _notice(self, message: IncomingMessage) -> None:
-        self.is_stale = self.is_stale or isinstance(message, mcp.ToolListChangedNotification)
+        self.is_stale = self.is_stale or isinstance(message, _CHANGES)
 
     async def _elicit(
         self, context: ClientRequestContext, params: mcp.ElicitRequestParams
@@ -232,7 +232,9 @@ async def process_transport(
                 await process.end()
 
 
-_NOTICES = tuple(f"notifications/{name}".encode() for name in ("progress", "cancelled", "tools/list_changed"))
+_CHANGES = (mcp.ToolListChangedNotification, mcp.PromptListChangedNotification)
+_READ = ("progress", "cancelled", "tools/list_changed", "prompts/list_changed")
+_NOTICES = tuple(f"notifications/{name}".encode() for name in _READ)
 
 
 def _messages(line: bytes, relay: ErrorRelay) -> list[SessionMessage]:

@@ -1,17 +1,23 @@
-"""The upstream servers of an application: their tools as tools of this server, and what calls get of them."""
+"""The upstream servers of an application: their tools as tools of this server, and what calls get of them.
+
+The SDK's client is imported with the first connection, because clients wait for the start.
+"""
+
+from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import anyio
 import mcp_types as mcp
-from mcp import Client
-from pydantic import ConfigDict, JsonValue
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.capabilities.user import Ask
@@ -28,14 +34,18 @@ from mcp_toolserver.gateway.definitions import (
 from mcp_toolserver.gateway.upstream_file import Upstream
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.policy.rules import FOREIGN
-from mcp_toolserver.protocol.upstreams.connection import Answer, Connection, Open
-from mcp_toolserver.protocol.upstreams.content import answered, output_of
-from mcp_toolserver.protocol.upstreams.oauth import Authorization
+from mcp_toolserver.protocol.upstreams.content import answered, output_of, prompt_output
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.text.json_values import texts_in
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.tool_spec import Args, Limits, Output, Profile, Runtime, ToolSpec
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+    from mcp_toolserver.protocol.upstreams.connection import Answer, Connection, Open
+    from mcp_toolserver.protocol.upstreams.oauth import Authorization
 
 MOST_LISTED = 30
 """With more tools of upstream servers, those that the operator names are listed; ToolSearch finds all."""
@@ -43,6 +53,7 @@ MOST_LISTED = 30
 _LONGEST_NAME = 128
 _LONGEST_DESCRIPTION = 2_048
 _LOOK_SECONDS = 10.0
+_PROMPTS_SECONDS = 5.0
 _MOST_PAGES = 100
 _MOST_CONNECTIONS = 4
 """To one server: each set of roots has its own."""
@@ -65,15 +76,20 @@ class Server:
     open: Callable[[tuple[str, ...]], Open]
     """Opens a transport to it, started with these folders."""
     listed: list[JsonValue] = field(default_factory=list[JsonValue])
-    """The definitions that it listed last, perhaps to an earlier process."""
+    """The definitions of tools that it listed last, perhaps to an earlier process."""
+    prompts: list[JsonValue] = field(default_factory=list[JsonValue])
+    """Those of prompts."""
     auth: Authorization | None = None
-    connections: dict[tuple[str, ...], Connection] = field(default_factory=dict[tuple[str, ...], Connection])
+    connections: dict[tuple[str, ...], Connection] = field(
+        default_factory=dict[tuple[str, ...], "Connection"]
+    )
 
     @property
     def is_unknown(self) -> bool:
         """Whether it has to be asked for its tools: the first time, or because they have changed."""
         every = self.connections.values()
-        return any(one.is_stale for one in every) or not (self.listed or any(one.is_busy for one in every))
+        is_known = self.listed or self.prompts or any(one.is_busy for one in every)
+        return any(one.is_stale for one in every) or not is_known
 
     @property
     def state(self) -> str:
@@ -101,7 +117,7 @@ class UpstreamServers:
         self.background = background
         self._named, self._excluded, self._most_listed = named_tools, excluded, most_listed
         self.changed: Callable[[], object] = lambda: None
-        """Called when the list of tools has changed."""
+        """Called when the list of tools, or of prompts, has changed."""
         self.highest = max((one.upstream.highest_level for one in servers), default=Permission.READ_ONLY)
         self.entries: Mapping[str, Entry] = {}
         self.unlisted: frozenset[str] = frozenset()
@@ -136,17 +152,19 @@ class UpstreamServers:
         if server is None:
             return f"There is no server of that name; there are {', '.join(self.servers)}."
         if server.listed:
-            is_meant = (tool for tool in server.definitions.known if _own_name(called, tool, {}) == name)
+            is_meant = (tool for tool in server.definitions.known if own_name(called, tool, ()) == name)
             tool = next(is_meant, None)
             return f"{called} has no such tool." if tool is None else server.definitions.why_off(tool)
         return f"The tools of {called} are not known ({server.state})."
 
-    def provide(self, request: ServiceRequest) -> "CallUpstreams":
+    def provide(self, request: ServiceRequest) -> CallUpstreams:
         """What a call gets of the servers."""
         return CallUpstreams(self, request)
 
     def connection(self, server: Server, roots: tuple[str, ...]) -> Connection:
         """The connection to a server with these folders."""
+        from mcp_toolserver.protocol.upstreams.connection import Connection
+
         if roots not in server.connections:
             while len(server.connections) >= _MOST_CONNECTIONS:
                 server.connections.pop(next(iter(server.connections))).close()
@@ -162,22 +180,27 @@ class UpstreamServers:
             await self.connection(server, server.roots(())).request(_nothing)
 
     async def _found(self, server: Server, client: Client) -> None:
-        """List all tools of a server, before any call of them."""
-        if client.server_capabilities.tools is None:
-            return
-        tools: dict[str, Definition] = {}
-        cursor = None
-        for _ in range(_MOST_PAGES):
+        """List all tools and prompts of a server, before any call of them."""
+
+        async def tools(cursor: str | None) -> tuple[Sequence[BaseModel], str | None]:
             page = await client.list_tools(cursor=cursor)
-            found = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
-            tools = named([*tools.values(), *found])
-            cursor = page.next_cursor
-            if not cursor or len(tools) == MOST_TOOLS:
-                break
-        before, server.listed = server.listed, list[JsonValue](tools.values())
-        server.definitions.pins.remember(server.listed)
-        if server.listed != before:
+            return page.tools, page.next_cursor
+
+        async def prompts(cursor: str | None) -> tuple[Sequence[BaseModel], str | None]:
+            page = await client.list_prompts(cursor=cursor)
+            return page.prompts, page.next_cursor
+
+        has, before = client.server_capabilities, (server.listed, server.prompts)
+        server.listed = await _every(tools) if has.tools else []
+        server.prompts = []
+        # Its tools work without.
+        with suppress(MCPError, ValidationError), anyio.move_on_after(_PROMPTS_SECONDS):
+            server.prompts = await _every(prompts) if has.prompts else []
+        server.definitions.pins.remember(server.listed, server.prompts)
+        if server.listed != before[0]:
             self._update()
+        if server.prompts != before[1]:
+            self.changed()
 
     def _update(self) -> None:
         """Make the tools anew from what the servers listed."""
@@ -202,7 +225,7 @@ class UpstreamServers:
         }
         found: dict[str, Entry] = {}
         for name, tool in sorted(server.definitions.approved(server.listed).items()):
-            own = _own_name(upstream.name, name, found)
+            own = own_name(upstream.name, name, found)
             level = upstream.level(name)
             if level is not None and own not in self._excluded:
                 shown = presented(tool, Reach(level, upstream.is_networked), upstream.name)
@@ -215,12 +238,27 @@ class UpstreamServers:
         return list(found.values())
 
 
+async def _every(
+    page: Callable[[str | None], Awaitable[tuple[Sequence[BaseModel], str | None]]],
+) -> list[JsonValue]:
+    """The usable definitions on all pages, within limits."""
+    found: dict[str, Definition] = {}
+    cursor = None
+    for _ in range(_MOST_PAGES):
+        listed, cursor = await page(cursor)
+        more = [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in listed]
+        found = named([*found.values(), *more])
+        if not cursor or len(found) == MOST_TOOLS:
+            break
+    return list(found.values())
+
+
 async def _nothing(_: Client) -> None:
     """Asks a server nothing but to be there."""
 
 
-def _own_name(server: str, tool: str, taken: Mapping[str, Entry]) -> str:
-    """`mcp__SERVER__TOOL`, in characters that every client takes, and unique."""
+def own_name(server: str, tool: str, taken: Collection[str]) -> str:
+    """`mcp__SERVER__TOOL`, in characters that every client takes, and unique; so are prompts named."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{FOREIGN}{server}__{tool}")
     if name in taken or len(name) > _LONGEST_NAME:
         return f"{name[: _LONGEST_NAME - 9]}_{sha256(tool.encode()).hexdigest()[:8]}"
@@ -295,6 +333,25 @@ class CallUpstreams:
         found = await connection.request(lambda client: client.read_resource(uri), self._answer(name))
         blocks = [mcp.EmbeddedResource(type="resource", resource=one) for one in found.contents]
         return output_of(blocks, None, name, await connection.notes())
+
+    async def prompt(self, name: str, prompt: str, arguments: dict[str, str]) -> Output:
+        """The text of a prompt. Raises: ToolError."""
+        connection = self._connection(self._server(name))
+        found = await connection.request(
+            lambda client: client.get_prompt(prompt, arguments), self._answer(name)
+        )
+        return prompt_output(found.messages, name, await connection.notes())
+
+    async def completions(self, name: str, prompt: str, argument: str, value: str) -> Sequence[str]:
+        """What the server proposes for an argument of a prompt. Raises: ToolError."""
+
+        async def send(client: Client) -> Sequence[str]:
+            if client.server_capabilities.completions is None:
+                return ()
+            reference = mcp.PromptReference(name=prompt)
+            return (await client.complete(reference, {"name": argument, "value": value})).completion.values
+
+        return await self._connection(self._server(name)).request(send)
 
     async def authorize(self, name: str) -> str:
         """See `Authorization.authorize`."""
