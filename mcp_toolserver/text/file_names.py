@@ -119,8 +119,8 @@ MAX_COMPONENT = 255
 
 
 def path_spellings(text: str, folder: str, roots: Sequence[str]) -> tuple[str, ...]:
-    """What rules may call `text` if it is a path or file URL, relative to `folder` or not: as it is, absolute,
-    relative to the roots that it lies in."""
+    """What rules may call `text` if it is a path or file URL, relative to `folder` or not: as it is, absolute
+    and relative to the roots that it lies in."""
     path = posixpath.normpath(posixpath.join(folder, text.removeprefix("file://")))
     return (text, path, *(posixpath.relpath(path, root) for root in roots if path.startswith(f"{root}/")))
 
