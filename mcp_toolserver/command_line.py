@@ -154,7 +154,7 @@ can be copied."""
 _USAGES: Mapping[Action, str] = {
     "serve": "%(prog)s [FLAG ...]",
     "wrap": "%(prog)s [FLAG ...] -- COMMAND [ARG ...]",
-    "upstream": "%(prog)s list|diff|approve|prepare [NAME] [FLAG ...] [-- COMMAND [ARG ...]]",
+    "upstream": "%(prog)s WHAT [NAME] [FLAG ...] [-- COMMAND [ARG ...]]",
 }
 
 _EPILOGS: Mapping[Action, str] = {

@@ -22,12 +22,14 @@ from mcp_toolserver.stores.database import Database
 from mcp_toolserver.text.search.glob import starts
 
 
-def rule_context(registry: Registry) -> RuleContext:
-    """What rules may name, and how their patterns are read."""
+def rule_context(registry: Registry, *, takes_foreign: bool = True) -> RuleContext:
+    """What rules may name, and how their patterns are read; with `takes_foreign` any tool of another server,
+    known or not."""
     specs = {name: entry.spec for name, entry in registry.entries.items()}
     return RuleContext(
-        # The operator's rules are for `wrap` too, which has tools of other servers.
-        canonical=lambda name: name if name.startswith(FOREIGN) else registry.find(name).spec.name,
+        canonical=lambda name: (
+            name if takes_foreign and name.startswith(FOREIGN) else registry.find(name).spec.name
+        ),
         commands=frozenset(name for name, one in specs.items() if one.kind == "execute"),
         texts=frozenset(name for name, one in specs.items() if one.kind == "fetch" and not one.url_fields),
         sites=frozenset(name for name, one in specs.items() if one.url_fields and not one.path_fields),
@@ -36,11 +38,13 @@ def rule_context(registry: Registry) -> RuleContext:
     )
 
 
-def lenient_rules(registry: Registry) -> Callable[[Sequence[str]], tuple[Rule, ...]]:
+def lenient_rules(
+    registry: Registry, *, takes_foreign: bool = False
+) -> Callable[[Sequence[str]], tuple[Rule, ...]]:
     """A function that parses rules of agents and skills, and omits those that this server cannot parse."""
 
     def parsed(texts: Sequence[str]) -> tuple[Rule, ...]:
-        context, found = rule_context(registry), list[Rule]()
+        context, found = rule_context(registry, takes_foreign=takes_foreign), list[Rule]()
         for text in texts:
             with suppress(SettingsError):
                 found.append(parse(text, context))

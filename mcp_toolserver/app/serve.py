@@ -102,7 +102,17 @@ def open_grants(settings: Settings) -> "GrantFile | None":
 
 def serve(app: Application, binding: HttpBinding | None, leave: Leave) -> int:
     """Serve until the client leaves or a signal arrives; returns the exit status. `leave` exits at once."""
-    return anyio.run(run_until_shutdown, partial(_transport, app, binding), app, leave)
+    return anyio.run(_serve, app, binding, leave)
+
+
+async def _serve(app: Application, binding: HttpBinding | None, leave: Leave) -> int:
+    if app.upstreams is not None:
+        try:
+            await app.upstreams.require()
+        except Unavailable as error:
+            await app.aclose()
+            raise SettingsError(str(error)) from None
+    return await run_until_shutdown(partial(_transport, app, binding), app, leave)
 
 
 async def run_until_shutdown(
@@ -138,12 +148,6 @@ async def run_until_shutdown(
         await anyio.sleep(app.shutdown_timeout)
         force_exit()
 
-    if app.upstreams is not None:
-        try:
-            await app.upstreams.require()
-        except Unavailable as error:
-            await app.aclose()
-            raise SettingsError(str(error)) from None
     async with anyio.create_task_group() as tasks:
         await tasks.start(watch_signals)
         tasks.start_soon(enforce_timeout)

@@ -200,4 +200,4 @@ def policy_of(
     own = build_policy(settings, known)
     policy = project_rules(settings, own, known).applied(own)
     hide_from_commands(settings, policy, broker, found.git)
-    return policy, lenient_rules(known)
+    return policy, lenient_rules(known, takes_foreign=True)

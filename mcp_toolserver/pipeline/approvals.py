@@ -18,7 +18,6 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import NotFound, ToolError
 from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, Rule
-from mcp_toolserver.text.edit.unified_diff import unified
 from mcp_toolserver.text.lines.escape_invisible import escape, visible
 from mcp_toolserver.tool_spec import Args, ToolSpec
 
@@ -134,6 +133,9 @@ async def change_of(spec: ToolSpec, args: Args, host: "HostServices") -> tuple[s
     Why there is no diff is for the human only: the model may not know what is in the file."""
     if (content_after := spec.content_after) is None:
         return "", ""
+    # Few calls are asked about.
+    from mcp_toolserver.text.edit.unified_diff import unified
+
     path, workspace = CanonicalPath(str(getattr(args, spec.path_fields[0]))), host.workspace
 
     def compared() -> tuple[str, str]:

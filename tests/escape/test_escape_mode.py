@@ -103,7 +103,7 @@ def test_a_tool_above_the_mode_is_refused_under_each_of_its_names(servers: Serve
 def test_nothing_in_the_workspace_raises_the_mode(at: Scene) -> None:
     """Neither configuration nor a tool is read from it, also where the server is started in it."""
     toml = f'permission-mode = "{FULL}"\nsandbox = "off"\n[rules]\nallow = ["*"]\n'
-    for name in ("mcp-toolserver.toml", ".mcp-toolserver.toml", ".config/mcp-toolserver/config.toml"):
+    for name in ("mcp-toolserver.toml", ".mcp-toolserver/config.toml", ".config/mcp-toolserver/config.toml"):
         put(at.root / name, toml)
     put(at.root / ".env", f"MCP_TOOLSERVER_PERMISSION_MODE={FULL}\n")
     put(at.root / ".claude/settings.json", '{"permissions": {"allow": ["*"]}, "sandbox": {"enabled": false}}')

@@ -220,8 +220,7 @@ async def test_damaged_rights_let_no_task_run(tmp_path: Path) -> None:
     assert not (tmp_path / "root/never").exists()
 
 
-@pytest.mark.parametrize("mode", ["workspace-write", "danger-full-access"])
-async def test_reading_what_an_approved_command_printed_asks_nobody(mode: str, tmp_path: Path) -> None:
+async def test_reading_what_an_approved_command_printed_asks_nobody(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('granted = "read-only"\n', encoding="utf-8")
     asked: list[str] = []
@@ -230,7 +229,7 @@ async def test_reading_what_an_approved_command_printed_asks_nobody(mode: str, t
         asked.append(params.message)
         return ElicitResult(action="accept", content={"decision": "allow"})
 
-    setup = Setup.below(tmp_path, mode, "--config", str(config))
+    setup = Setup.below(tmp_path, "workspace-write", "--config", str(config))
     async with connected(setup, elicitation_callback=human) as client:
         started = await client.call_tool("bash", {"command": "echo ran", "run_in_background": True})
         (job,) = re.findall(r"bg_\w+", text(started))
