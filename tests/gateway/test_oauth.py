@@ -86,7 +86,10 @@ async def test_a_login_is_used_and_renewed_and_its_token_is_in_one_private_file(
         one.getMessage() for one in caplog.records if not one.name.startswith(("mcp.server", "httpcore"))
     ]
     assert exposed(tmp_path, up.authority.issued, str(refused.value), end, *logged) == []
-    assert any(secret in (tmp_path / "oauth/files.json").read_text() for secret in up.authority.issued)
+    assert any(
+        secret in (tmp_path / "oauth/files.json").read_text(encoding="utf-8")
+        for secret in up.authority.issued
+    )
 
 
 async def test_a_revoked_token_and_a_damaged_file_take_another_login(up: Protected, tmp_path: Path) -> None:
