@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from anyio import Lock, to_thread
@@ -72,10 +72,18 @@ def start_upstreams(
         raise SettingsError("this server is an upstream server of another one; it must have no --upstreams")
     every = read_upstreams(settings.upstreams, environ, os.path.expanduser("~"))
     start = start or partial(start_broker, waits=True)
-    return tuple(_host(one, settings, found, start) for one in every)
+
+    @cache
+    def policy_of(own: Settings) -> BrokerPolicy:
+        # Most servers are confined alike, and each policy looks at many files.
+        return confinement.broker_policy(own, found)
+
+    return tuple(_host(one, settings, policy_of, start) for one in every)
 
 
-def _host(upstream: Upstream, settings: Settings, found: HostExecutables, start: Start) -> UpstreamHost:
+def _host(
+    upstream: Upstream, settings: Settings, policy_of: Callable[[Settings], BrokerPolicy], start: Start
+) -> UpstreamHost:
     place = f"--upstreams: {upstream.name}"
     if upstream.mode > settings.permission_mode:
         raise SettingsError(f"{place}: its mode is above --permission-mode {settings.permission_mode.flag}")
@@ -95,7 +103,7 @@ def _host(upstream: Upstream, settings: Settings, found: HostExecutables, start:
     try:
         confinement.check(own)
         check_outside_roots(own, own.config)
-        policy = confinement.broker_policy(own, found)
+        policy = policy_of(own)
         folder = os.open(upstream.cwd or own.root[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SettingsError(f"{place}: {error.filename}: {error.strerror}") from None
