@@ -232,15 +232,15 @@ def _authorization(app: Application, upstream: Upstream) -> Authorization | None
     return Authorization(upstream, app.shared.state, private, seconds)
 
 
-def _roots(app: Application, host: UpstreamHost, usable: Sequence[str]) -> tuple[str, ...]:
-    """The folders of an upstream server for a call that may use the folders `usable` of this server; none of
-    them for all. A folder outside of the roots is a grant of the operator's to clients that have no token of
+def _roots(app: Application, host: UpstreamHost, usable: Sequence[str] | None) -> tuple[str, ...]:
+    """The folders of an upstream server for a call that may use the folders `usable` of this server; None for
+    all of them. A folder outside of the roots is a grant of the operator's to clients that have no token of
     their own."""
     if host.broker is None:
         return ()
     every = confinement.wanted_roots(host.settings)
     mine = app.shared.workspace.roots
-    usable = usable or app.roots
+    usable = app.roots if usable is None else usable
     granted = [root for root in every if not app.user and not any(lies_in(one, root) for one in mine)]
     inside = [root for root in every if any(lies_in(one, root) for one in usable)]
     within = [one for one in usable if any(lies_in(root, one) for root in every)]

@@ -131,6 +131,7 @@ async def test_tools_have_their_server_in_their_name_and_say_what_they_share_it_
         assert re.fullmatch(r"mcp__one__a_b_[0-9a-f]{8}", list(tools)[1])
         assert all(len(name) <= 128 for name in tools)
         assert not any("off" in name for name in tools)
+        assert "does not offer" in await said(app, "MCP", server="one", tool="off")
         text = tools["mcp__one__read_file"]
         assert text.startswith("[one] Reads.\\u{200b}")
         assert "not the one of mcp-toolserver" in text
@@ -256,6 +257,7 @@ async def test_a_call_sees_the_roots_that_its_client_left(at: Place) -> None:
     async with upstreams(at, {"good": command}) as app:
         assert await said(app, "mcp__good__echo") == "[True, True]"
         assert await said(app, "mcp__good__echo", Person(works_in=[str(inner)])) == "[True, False]"
+        assert "True" not in await said(app, "mcp__good__echo", Person(works_in=["/nowhere"]))
 
 
 def test_a_file_that_asks_for_too_much_or_cannot_be_read_stops_the_start(at: Place, tmp_path: Path) -> None:

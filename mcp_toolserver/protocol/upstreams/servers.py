@@ -71,8 +71,8 @@ class Server:
 
     upstream: Upstream
     definitions: Definitions
-    roots: Callable[[Sequence[str]], tuple[str, ...]]
-    """Its folders for a call that may use these."""
+    roots: Callable[[Sequence[str] | None], tuple[str, ...]]
+    """Its folders for a call that may use these; None: all that its clients may use."""
     open: Callable[[tuple[str, ...]], Open]
     """Opens a transport to it, started with these folders."""
     listed: list[JsonValue] = field(default_factory=list[JsonValue])
@@ -143,7 +143,7 @@ class UpstreamServers:
         """Connect to what this server does not start without. Raises: Unavailable."""
         for server in self.servers.values():
             if server.upstream.required:
-                await self.connection(server, server.roots(())).client()
+                await self.connection(server, server.roots(None)).client()
 
     def why_missing(self, name: str) -> str:
         """Why no tool is called `name`, as far as a server is the reason."""
@@ -154,7 +154,9 @@ class UpstreamServers:
         if server.listed:
             is_meant = (tool for tool in server.definitions.known if own_name(called, tool, ()) == name)
             tool = next(is_meant, None)
-            return f"{called} has no such tool." if tool is None else server.definitions.why_off(tool)
+            if tool is None:
+                return f"{called} has no such tool."
+            return server.definitions.why_off(tool) or f"The operator does not offer this tool of {called}."
         return f"The tools of {called} are not known ({server.state})."
 
     def provide(self, request: ServiceRequest) -> CallUpstreams:
@@ -177,7 +179,7 @@ class UpstreamServers:
     async def _try(self, server: Server) -> None:
         # Its state says why it failed.
         with suppress(ToolError):
-            await self.connection(server, server.roots(())).request(_nothing)
+            await self.connection(server, server.roots(None)).request(_nothing)
 
     async def _found(self, server: Server, client: Client) -> None:
         """List all tools and prompts of a server, before any call of them."""
@@ -229,11 +231,8 @@ class UpstreamServers:
             level = upstream.level(name)
             if level is not None and own not in self._excluded:
                 shown = presented(tool, Reach(level, upstream.is_networked), upstream.name)
-                note = (
-                    f"\n[{others[plain(name)]} has a tool of this name, too.]"
-                    if plain(name) in others
-                    else ""
-                )
+                twin = others.get(plain(name))
+                note = f"\n[{twin} has a tool of this name, too.]" if twin else ""
                 found[own] = Entry(_spec(own, shown, note, upstream, level), f"{FOREIGN}{upstream.name}")
         return list(found.values())
 
