@@ -24,7 +24,7 @@ from rich.table import Table
 
 import mcp_toolserver
 from mcp_toolserver.app.agent_model import failures, model_options
-from mcp_toolserver.app.compose import build_application
+from mcp_toolserver.app.compose import Application, build_application
 from mcp_toolserver.app.upstreams import start_upstreams
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.doctor.checks import Finding, Standing, findings, layers, next_step
@@ -34,6 +34,7 @@ from mcp_toolserver.commands.doctor.install_hints import INSTALL
 from mcp_toolserver.commands.doctor.unused_rules import unused_rules
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.registry import Registry, discover
+from mcp_toolserver.protocol.upstreams.servers import UpstreamServers
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker, start_standalone_broker
 from mcp_toolserver.runtime.sandbox.layers.landlock import missing_rights
@@ -100,11 +101,10 @@ def doctor(
     """
     settings, as_json, verbose = invocation.settings, invocation.json, invocation.verbose
     facts = examine(settings, found, broker=broker is not None)
-    if settings.upstreams is not None:
-        facts = replace(facts, upstreams=anyio.run(_upstreams, settings, broker, found, environ))
+    hosts = start_upstreams(settings, found, environ, start_standalone_broker)
     projects = (os.path.lexists(os.path.join(root, PROJECT_RULES)) for root in settings.root)
-    if settings.deny or settings.ask or settings.allow or any(projects):
-        app = build_application(settings, broker, found, held_by=None)
+    if settings.deny or settings.ask or settings.allow or hosts or any(projects):
+        app = build_application(settings, broker, found, held_by=None, upstreams=hosts)
         if broker is not None and app.policy.hides_anything:
             anyio.run(broker.hidden_git)
         facts = replace(
@@ -112,6 +112,7 @@ def doctor(
             hidden_git=app.shared.hidden_git,
             unused_rules=unused_rules(app),
             invalid_projects=app.shared.project.problems,
+            upstreams=anyio.run(_reached, app, app.upstreams) if app.upstreams else {},
         )
     said = report(facts)
     if as_json:
@@ -121,19 +122,14 @@ def doctor(
     return said.status
 
 
-async def _upstreams(
-    settings: Settings, broker: Broker | None, found: HostExecutables, environ: Mapping[str, str]
-) -> Mapping[str, str]:
+async def _reached(app: Application, upstreams: UpstreamServers) -> Mapping[str, str]:
     """What became of an attempt to connect to each upstream server, by name."""
-    hosts = start_upstreams(settings, found, environ, start_standalone_broker)
-    app = build_application(settings, broker, found, held_by=None, upstreams=hosts)
-    assert app.upstreams is not None
     try:
-        await app.upstreams.look(again=True)
-        return {name: one.state for name, one in app.upstreams.servers.items()}
+        await upstreams.look(again=True)
+        return {name: one.state for name, one in upstreams.servers.items()}
     finally:
         await app.end()
-        for host in hosts:
+        for host in app.shared.upstreams:
             if host.broker is not None:
                 host.broker.close()
 
