@@ -277,20 +277,18 @@ def test_the_broker_shows_no_other_part_of_the_state_folder() -> None:
 
 # --- real servers -----------------------------------------------------------------------------------------
 
-UPSTREAM = {"simple": "https://pypi.org/simple", "files": "https://files.pythonhosted.org"}
-
 
 @contextmanager
 def mirror() -> Generator[int]:
     """The real registries under one port of loopback, because a test machine may reach them by addresses of
     its own only."""
+    simple, files = official.python_index()
+    upstream, npm = {"simple": simple, "files": files}, official.npm_registry()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             first, _, rest = self.path[1:].partition("/")
-            url = (
-                f"{UPSTREAM[first]}/{rest}" if first in UPSTREAM else f"https://registry.npmjs.org{self.path}"
-            )
+            url = f"{upstream[first]}/{rest}" if first in upstream else f"{npm}{self.path}"
             asked = urllib.request.Request(url, headers={"Accept": self.headers.get("Accept", "*/*")})
             try:
                 with urllib.request.urlopen(asked, timeout=60) as answer:
@@ -299,7 +297,7 @@ def mirror() -> Generator[int]:
                 status, kind, body = error.code, "text/plain", b""
             if first == "simple":
                 here = f"http://localhost:{self.connection.getsockname()[1]}/files"
-                body = body.replace(UPSTREAM["files"].encode(), here.encode())
+                body = body.replace(files.encode(), here.encode())
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
