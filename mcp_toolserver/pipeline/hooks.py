@@ -162,8 +162,8 @@ class HookedCall:
         except InputRequired:
             raise
         except Exception as error:
-            told = str(error) if isinstance(error, ToolError) else f"internal: {type(error).__name__}"
-            await self._after("PostToolUseFailure", {"error": told})
+            why = str(error) if isinstance(error, ToolError) else f"internal: {type(error).__name__}"
+            await self._after("PostToolUseFailure", {"error": why})
             raise
         await self._after("PostToolUse", {"tool_response": shown(found)})
         return found

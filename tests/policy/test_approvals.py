@@ -48,7 +48,7 @@ def requested(said: str) -> str:
 
 
 @dataclass
-class Desk:
+class Host:
     """A state folder, servers that use it, and the operator."""
 
     folder: Path
@@ -91,8 +91,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Generator[Desk]:
-    made = Desk(tmp_path, [], capsys)
+def host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Generator[Host]:
+    made = Host(tmp_path, [], capsys)
     yield made
     for database in made.databases:
         database.close()
@@ -173,20 +173,20 @@ async def test_a_file_that_changes_after_the_question_is_not_written(tmp_path: P
 # --- the operator ----------------------------------------------------------------------------------------
 
 
-async def test_a_yes_lets_exactly_this_call_run_once(desk: Desk) -> None:
-    server = desk.server()
+async def test_a_yes_lets_exactly_this_call_run_once(host: Host) -> None:
+    server = host.server()
     which = requested((await call(server)).text)
-    assert (await desk.operator("list", which))[1].endswith("The rule write_file wants it approved.\n")
-    assert await desk.waiting() == [which]
+    assert (await host.operator("list", which))[1].endswith("The rule write_file wants it approved.\n")
+    assert await host.waiting() == [which]
     assert requested((await call(server)).text) == which, "the same call is the same request"
-    assert (await desk.operator("approve", which))[0] == 0
-    assert (await desk.operator("approve", which))[0] == 1, "replayed"
+    assert (await host.operator("approve", which))[0] == 0
+    assert (await host.operator("approve", which))[0] == 1, "replayed"
     quiet, stranger = Person(says=None), Person(says=None, owner="connection 2")
     edit = {"path": "a", "old_string": "x", "new_string": "one\n"}
     policies = {
-        "new deny rule": desk.server(deny=["Write(a)"]).policy,
-        "new rules": desk.server(ask=["Write", "ls"]).policy,
-        "lower mode": desk.server(ceiling=Permission.READ_ONLY).policy,
+        "new deny rule": host.server(deny=["Write(a)"]).policy,
+        "new rules": host.server(ask=["Write", "ls"]).policy,
+        "lower mode": host.server(ceiling=Permission.READ_ONLY).policy,
     }
     others: dict[str, tuple[Dispatcher, str, Person, dict[str, Any]]] = {
         "one byte": (server, "write_file", quiet, {"content": "one \n"}),
@@ -195,9 +195,9 @@ async def test_a_yes_lets_exactly_this_call_run_once(desk: Desk) -> None:
         "other tool": (server, "edit_file", quiet, edit),
         "confirmed by itself": (server, "write_file", quiet, {"approved": True}),
         "other session": (server, "write_file", stranger, {}),
-        "other user": (desk.server(user="anna"), "write_file", quiet, {}),
-        "other workspace": (desk.server("v"), "write_file", quiet, {}),
-        "other server": (desk.server(), "write_file", quiet, {}),
+        "other user": (host.server(user="anna"), "write_file", quiet, {}),
+        "other workspace": (host.server("v"), "write_file", quiet, {}),
+        "other server": (host.server(), "write_file", quiet, {}),
         **{name: (replace(server, policy=one), "write_file", quiet, {}) for name, one in policies.items()},
     }
     ran = [
@@ -206,75 +206,75 @@ async def test_a_yes_lets_exactly_this_call_run_once(desk: Desk) -> None:
         if not (await call(at, tool_, who, **more)).error
     ]
     assert ran == []
-    assert not (desk.folder / "w/root/a").exists()
+    assert not (host.folder / "w/root/a").exists()
     assert (await call(server)).text.startswith("Created a")
-    (desk.folder / "w/root/a").unlink()
+    (host.folder / "w/root/a").unlink()
     assert requested((await call(server)).text) != which
 
 
-async def test_a_file_that_changes_makes_a_new_request(desk: Desk) -> None:
-    server, file = desk.server(), desk.folder / "w/root/a"
+async def test_a_file_that_changes_makes_a_new_request(host: Host) -> None:
+    server, file = host.server(), host.folder / "w/root/a"
     file.write_text("one\n", encoding="utf-8")
     which = requested((await call(server, content="two\n", overwrite=True)).text)
-    await desk.operator("approve", which)
+    await host.operator("approve", which)
     file.write_text("three\n", encoding="utf-8")
     assert requested((await call(server, content="two\n", overwrite=True)).text) != which
 
 
-async def test_a_yes_is_not_for_another_tool_with_the_same_arguments(desk: Desk) -> None:
-    server = desk.server(ask=["*"])
-    (desk.folder / "w/root/a").write_text("one\n", encoding="utf-8")
-    await desk.operator("approve", requested((await call(server, "head", path="a")).text))
+async def test_a_yes_is_not_for_another_tool_with_the_same_arguments(host: Host) -> None:
+    server = host.server(ask=["*"])
+    (host.folder / "w/root/a").write_text("one\n", encoding="utf-8")
+    await host.operator("approve", requested((await call(server, "head", path="a")).text))
     assert (await call(server, "tail", path="a")).error == "denied"
     assert (await call(server, "head", path="a")).error is None
 
 
-async def test_a_no_is_an_answer_once(desk: Desk) -> None:
-    server = desk.server()
+async def test_a_no_is_an_answer_once(host: Host) -> None:
+    server = host.server()
     which = requested((await call(server)).text)
-    assert (await desk.operator("deny", which))[0] == 0
+    assert (await host.operator("deny", which))[0] == 0
     assert "did not get it" in (await call(server)).text
     assert requested((await call(server)).text) != which
 
 
-async def test_answers_for_a_session_and_for_a_pattern_are_listed_and_revoked(desk: Desk) -> None:
-    server, other = desk.server(ask=ASKS), Person(says=None, owner="connection 2")
+async def test_answers_for_a_session_and_for_a_pattern_are_listed_and_revoked(host: Host) -> None:
+    server, other = host.server(ask=ASKS), Person(says=None, owner="connection 2")
     which = requested((await call(server, "mkdir", path="x")).text)
-    await desk.operator("approve", which, for_session=True)
+    await host.operator("approve", which, for_session=True)
     assert [(await call(server, "mkdir", path="x")).error for _ in range(2)] == [None, None]
     assert (await call(server, "mkdir", other, path="x")).error == "denied"
-    assert f"{which}  session" in (await desk.operator("list"))[1]
-    assert (await desk.operator("revoke", which))[0] == 0
+    assert f"{which}  session" in (await host.operator("list"))[1]
+    assert (await host.operator("revoke", which))[0] == 0
     assert (await call(server, "mkdir", path="x")).error == "denied"
 
     which = requested((await call(server, path="x/b")).text)
     for wrong in ({"pattern": "Nothing"}, {"pattern": "Write", "until": "never"}):
         with pytest.raises(SettingsError):
-            await desk.operator("approve", which, **wrong)
-    assert which in await desk.waiting()
-    assert (await desk.operator("approve", which, pattern="Write(x/**)", until="2h"))[0] == 0
+            await host.operator("approve", which, **wrong)
+    assert which in await host.waiting()
+    assert (await host.operator("approve", which, pattern="Write(x/**)", until="2h"))[0] == 0
     found = re.search(
-        r"(\w+)  pattern +120 min  write_file  Write\(x/\*\*\)", (await desk.operator("list"))[1]
+        r"(\w+)  pattern +120 min  write_file  Write\(x/\*\*\)", (await host.operator("list"))[1]
     )
     assert found
-    later = desk.server(ask=ASKS)
+    later = host.server(ask=ASKS)
     for at, who, path, error in (
         (server, Person(says=None), "x/c", None),
         (later, other, "x/d", None),
         (server, Person(says=None), "y", "denied"),
-        (desk.server(ask=ASKS, user="anna"), Person(says=None), "x/e", "denied"),
-        (desk.server("v", ask=ASKS), Person(says=None), "x/e", "denied"),
-        (desk.server(ask=["Write", "ls"]), Person(says=None), "x/e", "denied"),
-        (desk.server(ask=ASKS, deny=["Write(x/e)"]), Person(says=None), "x/e", "denied"),
-        (desk.server(ask=ASKS, ceiling=Permission.READ_ONLY), Person(says=None), "x/e", "denied"),
+        (host.server(ask=ASKS, user="anna"), Person(says=None), "x/e", "denied"),
+        (host.server("v", ask=ASKS), Person(says=None), "x/e", "denied"),
+        (host.server(ask=["Write", "ls"]), Person(says=None), "x/e", "denied"),
+        (host.server(ask=ASKS, deny=["Write(x/e)"]), Person(says=None), "x/e", "denied"),
+        (host.server(ask=ASKS, ceiling=Permission.READ_ONLY), Person(says=None), "x/e", "denied"),
     ):
         assert (await call(at, person=who, path=path)).error == error, path
-    assert (await desk.operator("revoke", found[1]))[0] == 0
+    assert (await host.operator("revoke", found[1]))[0] == 0
     assert (await call(later, path="x/f")).error == "denied"
-    assert (await desk.operator("revoke", found[1]))[0] == 1
+    assert (await host.operator("revoke", found[1]))[0] == 1
 
 
-async def test_what_a_hook_asks_or_runs_outside_the_sandbox_is_approved_once_each_time(desk: Desk) -> None:
+async def test_what_a_hook_asks_or_runs_outside_the_sandbox_is_approved_once_each_time(host: Host) -> None:
     class Out(Args):
         def why_outside(self) -> str:
             return "docker build"
@@ -287,10 +287,10 @@ async def test_what_a_hook_asks_or_runs_outside_the_sandbox_is_approved_once_eac
 
     probe = tool(run, Out, kind="execute", script=lambda _: "make")
     hook = Hook(name="hook 1", event="PreToolUse", run=asks, timeout=5)
-    plain = desk.server(seconds=60, ask=(), granted=Permission.WORKSPACE_WRITE)
+    plain = host.server(seconds=60, ask=(), granted=Permission.WORKSPACE_WRITE)
     outside = replace(plain, registry=Registry([probe]), offered=frozenset({"probe"}))
-    watcher, quiet = Database(str(desk.folder / "state"), (), name=APPROVALS), Person(says=None)
-    desk.databases.append(watcher)
+    watcher, quiet = Database(str(host.folder / "state"), (), name=APPROVALS), Person(says=None)
+    host.databases.append(watcher)
     cases: tuple[tuple[Dispatcher, str, dict[str, Any]], ...] = (
         (outside, "probe", {}),
         (replace(plain, hooks=(hook,)), "mkdir", {"path": "x"}),
@@ -298,66 +298,66 @@ async def test_what_a_hook_asks_or_runs_outside_the_sandbox_is_approved_once_eac
     for server, name, arguments in cases:
         for answer in ({}, {"for_session": True}, {"pattern": "*", "until": "2h"}):
             which = requested((await call(server, name, **arguments)).text)
-            assert (await desk.operator("approve", which, **answer))[0] == 0
+            assert (await host.operator("approve", which, **answer))[0] == 0
             ran = [(await call(server, name, **arguments)).error for _ in range(2)]
             assert ran == [None, "denied"], (name, answer)
         with Approvals(database=watcher).watched():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(server.call, name, arguments, quiet)
                 with anyio.fail_after(20):
-                    assert (await desk.operator("approve", (await desk.waiting())[-1], for_session=True))[
+                    assert (await host.operator("approve", (await host.waiting())[-1], for_session=True))[
                         0
                     ] == 0
         assert (await call(server, name, **arguments)).error == "denied"
 
 
-async def test_requests_expire_end_with_their_server_and_are_bounded(desk: Desk) -> None:
-    server = desk.server()
+async def test_requests_expire_end_with_their_server_and_are_bounded(host: Host) -> None:
+    server = host.server()
     first, second = [requested((await call(server, path=path)).text) for path in "ab"]
-    await desk.operator("approve", second)
-    with sqlite3.connect(desk.file) as raw:
+    await host.operator("approve", second)
+    with sqlite3.connect(host.file) as raw:
         raw.execute("UPDATE approvals SET expires = 1")
-    assert (await desk.operator("approve", first))[0] == 1
+    assert (await host.operator("approve", first))[0] == 1
     assert (await call(server, path="b")).error == "denied"
-    assert first not in await desk.waiting()
+    assert first not in await host.waiting()
     for number in range(25):
         await call(server, path=f"n{number}")
-    waiting = await desk.waiting()
+    waiting = await host.waiting()
     assert len(waiting) == 20
-    desk.databases[0].close()
-    assert await desk.waiting() == []
-    assert (await desk.operator("approve", waiting[0]))[0] == 1
+    host.databases[0].close()
+    assert await host.waiting() == []
+    assert (await host.operator("approve", waiting[0]))[0] == 1
     with pytest.raises(SettingsError):
-        await desk.operator("approve")
+        await host.operator("approve")
     with pytest.raises(SettingsError):
-        await desk.operator("deny", waiting[0], pattern="Write")
+        await host.operator("deny", waiting[0], pattern="Write")
 
 
-async def test_texts_of_a_call_cannot_control_the_terminal(desk: Desk) -> None:
+async def test_texts_of_a_call_cannot_control_the_terminal(host: Host) -> None:
     hostile = "\x1b[2K\u202e\r\nfffffff0  waiting\ud800"
     person = Person(says=None, name=f"client{hostile}")
-    which = requested((await call(desk.server(), person=person, path="\u3164", content=hostile[:-1])).text)
-    for shown in ((await desk.operator("list"))[1], (await desk.operator("list", which))[1]):
+    which = requested((await call(host.server(), person=person, path="\u3164", content=hostile[:-1])).text)
+    for shown in ((await host.operator("list"))[1], (await host.operator("list", which))[1]):
         assert all(one.isprintable() or one == "\n" for one in shown)
-    assert await desk.waiting() == [which]
+    assert await host.waiting() == [which]
 
 
-async def test_where_nobody_can_answer_the_denial_says_what_the_operator_can_do(desk: Desk) -> None:
-    server = desk.server()
-    desk.file.parent.mkdir(parents=True)
-    desk.file.mkdir()
+async def test_where_nobody_can_answer_the_denial_says_what_the_operator_can_do(host: Host) -> None:
+    server = host.server()
+    host.file.parent.mkdir(parents=True)
+    host.file.mkdir()
     assert (await call(server, person=Person(says=True))).error == "unavailable"
-    asking = dispatcher(machine(desk.folder), ask=["Write"])
+    asking = dispatcher(machine(host.folder), ask=["Write"])
     assert "change the ask rule Write" in (await call(asking)).text
-    escalated = dispatcher(machine(desk.folder), granted=Permission.READ_ONLY)
+    escalated = dispatcher(machine(host.folder), granted=Permission.READ_ONLY)
     assert "add the allow rule write_file(a)" in (await call(escalated)).text
 
 
-async def test_calls_without_a_client_use_the_same_requests(desk: Desk) -> None:
-    server = desk.server()
+async def test_calls_without_a_client_use_the_same_requests(host: Host) -> None:
+    server = host.server()
     calls = calls_without_client(server, Rights(), owner="agent 1", name="an agent")
     which = requested((await calls.call("write_file", WRITE)).text)
-    await desk.operator("approve", which)
+    await host.operator("approve", which)
     assert (await call(server)).error == "denied"
     assert (await calls.call("write_file", WRITE)).error is None
 
@@ -385,8 +385,8 @@ async def until(process: Process, wanted: str) -> str:
     return seen
 
 
-async def test_a_call_waits_while_an_operator_watches(desk: Desk) -> None:
-    server, state = desk.server(seconds=60.0), desk.folder / "state"
+async def test_a_call_waits_while_an_operator_watches(host: Host) -> None:
+    server, state = host.server(seconds=60.0), host.folder / "state"
     results: dict[str, Result] = {}
 
     async def write(path: str) -> None:
@@ -403,20 +403,20 @@ async def test_a_call_waits_while_an_operator_watches(desk: Desk) -> None:
                     await process.stdin.send(line)
     assert [results[path].error for path in "abc"] == [None, "denied", None]
     # Nobody watches any more.
-    assert requested((await call(server, path="d")).text) in await desk.waiting()
-    short = desk.server(seconds=0.0)
+    assert requested((await call(server, path="d")).text) in await host.waiting()
+    short = host.server(seconds=0.0)
     async with terminal(state, "watch") as process:
         await until(process, "Watching")
         assert requested((await call(short, path="e")).text)
 
 
-async def test_one_yes_lets_one_of_two_equal_calls_run(desk: Desk) -> None:
-    server, results = desk.server(seconds=60.0), list[Result]()
+async def test_one_yes_lets_one_of_two_equal_calls_run(host: Host) -> None:
+    server, results = host.server(seconds=60.0), list[Result]()
 
     async def write() -> None:
         results.append(await server.call("write_file", {**WRITE}, Person(says=None)))
 
-    async with terminal(desk.folder / "state", "watch") as process:
+    async with terminal(host.folder / "state", "watch") as process:
         await until(process, "Watching")
         with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:
@@ -428,11 +428,11 @@ async def test_one_yes_lets_one_of_two_equal_calls_run(desk: Desk) -> None:
     assert sorted(one.error or "" for one in results) == ["", "denied"]
 
 
-async def test_of_two_processes_that_answer_one_wins(desk: Desk) -> None:
-    server = desk.server()
+async def test_of_two_processes_that_answer_one_wins(host: Host) -> None:
+    server = host.server()
     for number in range(3):
         which = requested((await call(server, path=f"{number}")).text)
-        state = desk.folder / "state"
+        state = host.folder / "state"
         async with terminal(state, "approve", which) as yes, terminal(state, "deny", which) as no:
             with anyio.fail_after(30):
                 statuses = await yes.wait(), await no.wait()
@@ -494,7 +494,7 @@ async def test_real_clients_get_an_answer_the_first_way_that_works(era: str, tmp
         assert "remembered" in await listed("list"), "requests end with their server"
 
 
-async def test_a_server_behind_wrap_asks_in_the_same_way(tmp_path: Path, desk: Desk) -> None:
+async def test_a_server_behind_wrap_asks_in_the_same_way(tmp_path: Path, host: Host) -> None:
     at = Place(tmp_path)
     try:
         async with at.talking("asks", ask=("mcp__asks",)) as made:
