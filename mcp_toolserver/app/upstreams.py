@@ -207,7 +207,7 @@ def upstream_servers(app: Application, hosts: Sequence[UpstreamHost]) -> Upstrea
             ),
             listed=record.listed if record else [],
             prompts=record.prompts if record else [],
-            roots=partial(_roots, app, host),
+            roots=partial(_roots, app, confinement.wanted_roots(host.settings) if broker else ()),
             open=opener,
             auth=None if broker else _authorization(app, upstream),
         )
@@ -232,13 +232,10 @@ def _authorization(app: Application, upstream: Upstream) -> Authorization | None
     return Authorization(upstream, app.shared.state, private, seconds)
 
 
-def _roots(app: Application, host: UpstreamHost, usable: Sequence[str] | None) -> tuple[str, ...]:
-    """The folders of an upstream server for a call that may use the folders `usable` of this server; None for
-    all of them. A folder outside of the roots is a grant of the operator's to clients that have no token of
-    their own."""
-    if host.broker is None:
-        return ()
-    every = confinement.wanted_roots(host.settings)
+def _roots(app: Application, every: Sequence[str], usable: Sequence[str] | None) -> tuple[str, ...]:
+    """Those of the folders `every` of an upstream server that it gets for a call that may use the folders
+    `usable` of this server; None for all of them. A folder outside of the roots is a grant of the operator's
+    to clients that have no token of their own."""
     mine = app.shared.workspace.roots
     usable = app.roots if usable is None else usable
     granted = [root for root in every if not app.user and not any(lies_in(one, root) for one in mine)]
