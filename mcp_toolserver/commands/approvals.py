@@ -24,7 +24,7 @@ def approvals(state: str, invocation: Invocation) -> int:
     """Run the command; exit status 1 if there is no such request, or another answer was first.
 
     Raises:
-        SettingsError: the arguments do not fit together, or the rule is wrong or about other calls.
+        SettingsError: the arguments do not fit together, or the rule is wrong.
     """
     what, which = invocation.what, invocation.approval
     if what in ("approve", "deny", "revoke") and not which:

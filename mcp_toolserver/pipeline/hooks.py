@@ -94,10 +94,8 @@ class Hook:
             return HookOutput(decision="block", reason=str(denied))
         except Exception as error:
             # It may be another package's code, whose traceback says more.
-            is_bug, said = (
-                not isinstance(error, (ToolError, TimeoutError)),
-                str(error) or type(error).__name__,
-            )
+            is_bug = not isinstance(error, (ToolError, TimeoutError))
+            said = str(error) or type(error).__name__
             log.error("%s failed, call %s: %s", self.name, given["tool_use_id"], said, exc_info=is_bug)
             return None
         return output
