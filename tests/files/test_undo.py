@@ -79,7 +79,9 @@ async def test_a_file_that_was_not_read_keeps_its_text(server: Server) -> None:
     assert "Read the file first" in answer
     assert "overwrite: true" in answer
     assert file.read_text(encoding="utf-8") == TEXT
-    assert file.stat() == before
+    # The first read of a new file may set its time of access, and nothing else.
+    states = {(*one[:7], one.st_mtime_ns, one.st_ctime_ns) for one in (before, file.stat())}
+    assert len(states) == 1
     assert server.kept() == []
 
 
