@@ -97,8 +97,8 @@ def test_what_runs_another_command_is_followed_only_so_far() -> None:
         "<<a ",
         "`",
     )
-    counts = {piece: len(simple_commands(piece * 10_000)) for piece in hostile}
-    assert {piece: count for piece, count in counts.items() if count > 30_000} == {}
+    counts = {piece: len(simple_commands(piece * 2_000)) for piece in hostile}
+    assert {piece: count for piece, count in counts.items() if count > 6_000} == {}
     assert counts["sudo "] < 100
     # What is not read may be anything, so a rule that denies matches; one that allows does not.
     deep = {"eval " * 15 + "git pull": False, "eval " * 20 + "git pull": True, "$(" * 20: True}

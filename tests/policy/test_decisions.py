@@ -9,19 +9,22 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
+from mcp_toolserver.app.compose import Application, build_application
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.commands import policy as command
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, RuleContext, Rules, parse
+from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.settings import Settings
 from tests import ROOT
 from tests.custom_tools.test_requirement_sets import TOOLS
-from tests.support.cases import collected
 from tests.support.live import Setup, connected, text
 from tests.support.process_layer import ran, server_command
 
-CASES = sorted(Path(__file__).parent.glob("*.yaml"))
+CASES = Path(__file__).with_name("decisions.yaml")
 
 ELSEWHERE = {
     "S3-9": ("commands/test_cli.py", "test_call_prints_the_envelope_as_json"),
@@ -46,55 +49,60 @@ def policy(*arguments: str, home: Path) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
+def in_process(settings: Settings) -> Application:
+    """A server that can run no command."""
+    return build_application(settings, None, HostExecutables(), held_by=None)
+
+
 @pytest.mark.requirement("GR-55", "GR-56", "GR-57", "GR-58", "DA-45", "DA-54")
 def test_every_case_is_decided_as_it_says(tmp_path: Path) -> None:
-    number = 0
     (tools := tmp_path / "tools.py").write_text(TOOLS, encoding="utf-8")
     (config := tmp_path / "config.toml").write_text(f"tool-files = ['{tools}']", encoding="utf-8")
-    with collected() as case:
-        for file in CASES:
-            with case(file.name):
-                status, printed = policy("test", str(file), "--config", str(config), home=tmp_path)
-                assert status == 0, printed
-                found = re.search(r"(\d+) cases, 0 different", printed)
-                assert found, printed
-                number += int(found[1])
-    assert number >= 300
+    status, printed = policy("test", str(CASES), "--config", str(config), home=tmp_path)
+    assert status == 0, printed
+    found = re.search(r"(\d+) cases, 0 different", printed)
+    assert found and int(found[1]) >= 300, printed
 
 
 def test_every_weakness_and_rule_of_the_sources_has_a_case() -> None:
-    tagged = {
-        id_ for file in CASES for id_ in re.findall(r"\{id: ([\w.-]+),", file.read_text(encoding="utf-8"))
-    }
+    tagged = set(re.findall(r"\{id: ([\w.-]+),", CASES.read_text(encoding="utf-8")))
     assert tagged | ELSEWHERE.keys() == IDS
     for file, name in ELSEWHERE.values():
         assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), name
 
 
-def test_a_difference_and_an_invalid_file_have_their_exit_status(tmp_path: Path) -> None:
+def test_a_difference_and_an_invalid_file_have_their_exit_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "cases.yaml"
     case = "  - {tool: bash, arguments: {command: ls}, verdict: refuse, rule: Bash}\n"
     cases = case + case.replace("refuse", "run") + case.replace("rule: Bash", "rule: Other")
-    words = ("test", str(file), "--root", str(tmp_path))
-    for content, status, *said in (
+    invocation = load(["policy", "test", str(file), "--root", str(tmp_path)], {})
+    for content, *said in (
         (
-            *(f"rules: {{deny: [Bash]}}\ncases:\n{cases}", 1, "3 cases, 2 different"),
+            *(f"rules: {{deny: [Bash]}}\ncases:\n{cases}", "3 cases, 2 different"),
             *("verdict 'refuse' and not 'run'", "rule 'Bash' and not 'Other'"),
         ),
-        (f"rules: {{deny: [Nope]}}\ncases:\n{case}", 2, "does not exist"),
-        ("cases: []\n", 1, "0 cases"),
+        ("cases: []\n", "0 cases"),
     ):
         file.write_text(content, encoding="utf-8")
-        found, printed = policy(*words, home=tmp_path)
-        assert (found, [one for one in said if one not in printed]) == (status, []), printed
-    invocation = load(["policy", *words], {})
-    for content in (f"cases:\n{case}".replace("verdict", "verdikt"), "rules: {}\n", "cases: [", None):
+        assert command.test(invocation, in_process) == 1
+        printed = "".join(capsys.readouterr())
+        assert [one for one in said if one not in printed] == [], printed
+    for content, says in (
+        (f"rules: {{deny: [Nope]}}\ncases:\n{case}", "Nope.* does not exist"),
+        *((one, r"cases\.yaml") for one in (f"cases:\n{case}".replace("verdict", "verdikt"), "rules: {}\n")),
+        ("cases: [", r"cases\.yaml"),
+        (None, r"cases\.yaml"),
+    ):
         file.unlink() if content is None else file.write_text(content, encoding="utf-8")
-        with pytest.raises(SettingsError, match=r"cases\.yaml"):
-            command.test(invocation, lambda _: pytest.fail("it decides"))
+        with pytest.raises(SettingsError, match=says):
+            command.test(invocation, in_process)
 
 
-def test_explain_names_the_rule_with_its_line_and_each_stage_before(tmp_path: Path) -> None:
+def test_explain_names_the_rule_with_its_line_and_each_stage_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (root := tmp_path / "root").mkdir()
     (root / ".mcp-toolserver.toml").write_text('deny = [\n  "Write(*.lock)",\n]\n', encoding="utf-8")
     config = tmp_path / "c.toml"
@@ -104,9 +112,11 @@ def test_explain_names_the_rule_with_its_line_and_each_stage_before(tmp_path: Pa
         ("a.lock", "deny        Write(*.lock)", f"project, {root}/.mcp-toolserver.toml:2"),
         ("docs/a", "ask         Write(docs/**)", f"operator, {config}:2"),
     ):
-        call = f'{{"path": "{path}", "content": "x"}}'
-        status, printed = policy("explain", "Write", call, *flags, home=tmp_path)
-        assert (status, f"{rule} ({line})" in printed) == (0, True), printed
+        call: dict[str, JsonValue] = {"path": path, "content": "x"}
+        asked = load(["policy", "explain", "Write", json.dumps(call), *flags], {"HOME": str(tmp_path)})
+        assert command.explain(in_process(asked.settings), asked, call) == 0
+        printed = capsys.readouterr().out
+        assert f"{rule} ({line})" in printed
         assert printed.startswith("find        write_file\nvalidate ")
     assert not (root / "docs").exists()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 from mcp_toolserver.app import confinement
@@ -26,6 +27,7 @@ from mcp_toolserver.runtime.processes.broker_client import start_standalone_brok
 from mcp_toolserver.settings import Settings
 from tests.search.searching import RIPGREP
 from tests.support.cases import collected
+from tests.support.extent import rounds
 from tests.support.workbench import Person, real_tools
 
 READ, WRITE, FULL = Permission
@@ -416,6 +418,8 @@ CONTENTS = st.fixed_dictionaries({"permissions": PERMISSIONS}) | st.fixed_dictio
 )
 
 
+@pytest.mark.rounds
+@settings_of_hypothesis(max_examples=rounds(20, 200))
 @given(content=CONTENTS, mode=st.sampled_from(Permission))
 def test_no_policy_lets_run_what_the_mode_or_the_operator_refuses(
     content: dict[str, Any], mode: Permission, tmp_path_factory: pytest.TempPathFactory

@@ -1,4 +1,4 @@
-"""Rules of a config file and the check of dangerous commands, as real servers apply them."""
+"""Rules and the check of dangerous commands, as a whole server applies them."""
 
 from pathlib import Path
 
@@ -6,45 +6,33 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
 from tests.support.cases import collected, table
-from tests.support.live import Setup, connected, text
 from tests.support.processes import call
 from tests.support.workbench import Person, dispatcher, machine
 from tests.support.workshop import workshop
 
-RULES = """
-[rules]
-deny = ["Bash(git push:*)", "capability:fs_write(*.lock)", "capability:fs_read(secrets/**)", "*(*.key)"]
-"""
-
-
-SPELLINGS = ("git push", "git  push", "git\tpush", "git 'push'", "env X=1 git push", "git -C x push")
-
-
 @pytest.mark.requirement("DA-59")
-async def test_a_rule_stops_every_spelling_of_a_command_and_every_tool_that_needs_what_it_denies(
-    tmp_path: Path,
-) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(RULES, encoding="utf-8")
-    setup = Setup.below(tmp_path, "workspace-write", "--config", str(config))
-    (setup.root / "secrets").mkdir()
+async def test_a_rule_stops_a_command_and_every_tool_that_needs_what_it_denies(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "secrets").mkdir(parents=True)
     for name in ("a.lock", "a.txt", "secrets/key"):
-        (setup.root / name).write_text("before\n", encoding="utf-8")
-    (setup.root / "a.key").write_text("the key\n", encoding="utf-8")
+        (root / name).write_text("before\n", encoding="utf-8")
+    (root / "a.key").write_text("the key\n", encoding="utf-8")
     edit = {"old_string": "before", "new_string": "after"}
-    async with connected(setup) as client:
-        for command in SPELLINGS:
-            assert "denied here by the rule Bash(git push:*)" in text(
-                await client.call_tool("bash", {"command": command})
-            )
-        assert text(await client.call_tool("bash", {"command": "echo git push"})) == "git push\n"
-        assert "denied here by the rule" in text(await client.call_tool("read_file", {"path": "a.key"}))
+    deny = ("Bash(git push:*)", "capability:fs_write(*.lock)", "capability:fs_read(secrets/**)", "*(*.key)")
+    async with workshop(tmp_path, Permission.WORKSPACE_WRITE, deny=deny) as server:
+
+        async def said(tool: str, **arguments: str) -> str:
+            return (await call(server, tool, **arguments)).text
+
+        assert "denied here by the rule Bash(git push:*)" in await said("bash", command="git -C x push")
+        assert await said("bash", command="echo git push") == "git push\n"
+        assert "denied here by the rule" in await said("read_file", path="a.key")
         # A rule on paths is about no text of a command.
-        said = await client.call_tool("bash", {"command": "echo item.key; cat a.key"})
-        assert text(said).startswith("item.key\n")
-        assert "the key" not in text(said)
-        code = {"language": "python", "code": "class Item:\n    key = 1\nprint(Item.key)\nItem.key"}
-        assert text(await client.call_tool("REPL", code)).startswith("1\n")
+        shown = await said("bash", command="echo item.key; cat a.key")
+        assert shown.startswith("item.key\n")
+        assert "the key" not in shown
+        code = "class Item:\n    key = 1\nprint(Item.key)\nItem.key"
+        assert (await said("REPL", language="python", code=code)).startswith("1\n")
 
         for name, arguments in (
             ("edit_file", {"path": "a.lock", **edit}),
@@ -52,10 +40,11 @@ async def test_a_rule_stops_every_spelling_of_a_command_and_every_tool_that_need
             ("write_file", {"path": "new.lock", "content": "after"}),
             ("read_file", {"path": "secrets/key"}),
         ):
-            assert "denied here by the rule capability:" in text(await client.call_tool(name, arguments))
-        assert "secrets" not in text(await client.call_tool("grep_search", {"pattern": "before"}))
-        assert not (await client.call_tool("edit_file", {"path": "a.txt", **edit})).is_error
-    assert (setup.root / "a.lock").read_text(encoding="utf-8") == "before\n"
+            assert "denied here by the rule capability:" in await said(name, **arguments)
+        assert "secrets" not in await said("grep_search", pattern="before")
+        await said("read_file", path="a.txt")
+        assert (await call(server, "edit_file", path="a.txt", **edit)).error is None
+    assert (root / "a.lock").read_text(encoding="utf-8") == "before\n"
 
 
 def commands(part: str) -> list[str]:
@@ -70,15 +59,17 @@ async def test_catastrophic_commands_are_refused_and_their_neighbours_run_in_eve
     with collected() as case:
         for mode in Permission:
             (tmp_path / mode.flag).mkdir()
+            # The check does not know the mode, so one mode gets the whole table.
+            step = 1 if mode is Permission.WORKSPACE_WRITE else 10
             async with workshop(tmp_path / mode.flag, mode) as server:
                 # Nothing starts in a folder that does not exist, whatever the check overlooks.
                 for part, kind in (("refused", "denied"), ("harmless", "not_found")):
-                    for command in commands(part):
+                    for command in commands(part)[::step]:
                         with case(f"{mode.flag}: {command}"):
                             result = await call(server, "bash", command=command, cwd="missing")
                             assert result.error == kind, result.text
                             assert ("safety check" in result.text) == (part == "refused")
-                for command in commands("harmless") if mode is Permission.WORKSPACE_WRITE else ():
+                for command in commands("harmless")[::10] if step == 1 else ():
                     with case(f"{mode.flag}, run: {command}"):
                         assert (await call(server, "bash", command=command)).error is None
 
