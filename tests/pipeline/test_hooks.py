@@ -22,6 +22,7 @@ from mcp_toolserver.pipeline.validation import as_sent, checked
 from mcp_toolserver.settings import HookSetting, HookSettings, Settings
 from mcp_toolserver.tool import Field, WorkspacePath
 from tests.support.cases import collected, table
+from tests.support.extent import rounds
 from tests.support.families import Family, lines
 from tests.support.live import Setup, connected, text
 from tests.support.processes import broker, call, until
@@ -145,7 +146,7 @@ async def test_a_hook_sees_no_program_of_a_root(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("HOME", f"{tmp_path}/root")
     program(Path(place), "guard", "exit 0")
     script = program(tmp_path / "hooks", "hook", 'guard || { echo "$HOME $PWD" >&2; exit 2; }')
-    for mode in Permission:
+    for mode in (Permission.READ_ONLY, Permission.DANGER_FULL_ACCESS):
         async with workshop(tmp_path, mode, hooks=HookSettings((setting(script),))) as server:
             result = await call(server, "ls")
             assert (result.error, result.text.endswith("\n/ /")) == ("denied", True), result.text
@@ -175,6 +176,7 @@ ANSWERS: tuple[dict[str, JsonValue], ...] = (
 )
 
 
+@pytest.mark.rounds
 @pytest.mark.requirement("GR-62")
 async def test_no_hook_turns_a_refusal_into_a_run(tmp_path: Path) -> None:
     ran: list[str] = []
@@ -204,21 +206,21 @@ async def test_no_hook_turns_a_refusal_into_a_run(tmp_path: Path) -> None:
         for path in "abc":
             person = Person(says=says)
             alone[path] = await bare.call("probe", {"path": path}, person), bool(person.asked)
-        for answers in product(ANSWERS, repeat=2):
+        # Five has no divisor in common with what the lists have, so each entry of each comes in turn.
+        for answers, path in [*product(product(ANSWERS, repeat=2), "abc")][:: rounds(5, 1)]:
             server = replace(bare, hooks=tuple(map(hook, answers)))
-            for path in "abc":
-                ran.clear()
-                person = Person(says=says)
-                result = await server.call("probe", {"path": path}, person)
-                count += 1
-                expected, is_asked = alone[path]
-                refused = expected.error is not None and not is_asked
-                assert bool(ran) == (result.error is None), (policy, answers, path)
-                assert not (ran and refused), (policy, answers, path)
-                # What ran may run without hooks too, and was asked about where that would be.
-                assert all(alone[one][0].error is None for one in ran), (policy, answers, path)
-                assert not ran or bool(person.asked) >= alone[ran[0]][1], (policy, answers, path)
-    assert count > 2_000
+            ran.clear()
+            person = Person(says=says)
+            result = await server.call("probe", {"path": path}, person)
+            count += 1
+            expected, is_asked = alone[path]
+            refused = expected.error is not None and not is_asked
+            assert bool(ran) == (result.error is None), (policy, answers, path)
+            assert not (ran and refused), (policy, answers, path)
+            # What ran may run without hooks too, and was asked about where that would be.
+            assert all(alone[one][0].error is None for one in ran), (policy, answers, path)
+            assert not ran or bool(person.asked) >= alone[ran[0]][1], (policy, answers, path)
+    assert count > rounds(500, 2_000)
 
 
 async def test_a_trial_asks_nobody_and_runs_no_hook(tmp_path: Path) -> None:
@@ -299,19 +301,18 @@ def test_a_hook_that_cannot_run_or_names_no_tool_stops_the_start(tmp_path: Path)
                 build_hooks(replace(chosen, hooks=HookSettings((hook,))), real_tools(), here)
 
 
-async def test_a_real_client_meets_the_hooks_of_the_config_file_and_runs_nothing_in_a_dry_run(
-    tmp_path: Path,
-) -> None:
+async def test_a_server_runs_the_hooks_of_its_config_file_and_nothing_in_a_dry_run(tmp_path: Path) -> None:
     script = program(tmp_path / "hooks", "hook", answer(updatedInput={"path": "b", "content": "changed"}))
     config = tmp_path / "config.toml"
     hook = f'[[hooks]]\nevent = "PreToolUse"\nmatcher = "Write"\ncommand = ["{script}"]\n'
     config.write_text(hook, encoding="utf-8")
-    setup = Setup.below(tmp_path, "workspace-write", "--config", str(config))
-    write = ("write_file", {"path": "a", "content": "x"})
+    setup = Setup.below(tmp_path, "workspace-write", "--config", str(config), "--dry-run")
+    write: tuple[str, dict[str, JsonValue]] = ("write_file", {"path": "a", "content": "x"})
+    hooks = load(["--config", str(config), "--root", str(setup.root)], {}).settings.hooks
+    async with workshop(tmp_path, Permission.WORKSPACE_WRITE, hooks=hooks) as server:
+        result = await server.call(*write, Person())
+        assert (result.error, result.text) == (None, "Created b (7 bytes).")
     async with connected(setup) as client:
-        result = await client.call_tool(*write)
-        assert (result.is_error, text(result)) == (False, "Created b (7 bytes).")
-    async with connected(replace(setup, flags=(*setup.flags, "--dry-run"))) as client:
         for name, arguments in (write, ("read_file", {"path": "b"}), ("bash", {"command": "touch c"})):
             result = await client.call_tool(name, arguments)
             assert (result.is_error, "Nothing was done" in text(result)) == (True, True), text(result)
@@ -320,4 +321,4 @@ async def test_a_real_client_meets_the_hooks_of_the_config_file_and_runs_nothing
         assert "hook 1" in text(await client.call_tool(*write))
     assert [path.name for path in setup.root.iterdir()] == ["b"]
     verdicts = [line["verdict"] for line in lines(setup.home)]
-    assert verdicts == ["allowed", *["dry-run"] * 3, "refused-path", "dry-run"]
+    assert verdicts == [*["dry-run"] * 3, "refused-path", "dry-run"]

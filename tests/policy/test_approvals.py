@@ -4,7 +4,7 @@ import json
 import re
 import sqlite3
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,8 @@ from mcp_toolserver.stores.approvals import APPROVALS, Approvals
 from mcp_toolserver.stores.database import FOLDER, Database
 from tests.gateway.strangers import Place
 from tests.support.confinement import USERS, WORKSPACE_WRITE, put, scene, serving
-from tests.support.live import Setup, connected, text
+from tests.support.extent import rounds
+from tests.support.live import ERAS, Setup, connected, text
 from tests.support.process_layer import server_command
 from tests.support.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
@@ -428,9 +429,10 @@ async def test_one_yes_lets_one_of_two_equal_calls_run(host: Host) -> None:
     assert sorted(one.error or "" for one in results) == ["", "denied"]
 
 
+@pytest.mark.rounds
 async def test_of_two_processes_that_answer_one_wins(host: Host) -> None:
     server = host.server()
-    for number in range(3):
+    for number in range(rounds(1, 3)):
         which = requested((await call(server, path=f"{number}")).text)
         state = host.folder / "state"
         async with terminal(state, "approve", which) as yes, terminal(state, "deny", which) as no:
@@ -442,56 +444,44 @@ async def test_of_two_processes_that_answer_one_wins(host: Host) -> None:
 
 
 ASK = '[rules]\nask = ["Write"]\n'
-YES = mcp.ElicitResult(action="accept", content={"decision": "allow"})
-Answers = Callable[[Any, mcp.ElicitRequestParams], Any]
 
 
-@asynccontextmanager
-async def client(folder: Path, era: str, answer: Answers | None) -> AsyncGenerator[Client]:
-    config = put(folder / "config.toml", ASK)
-    (folder / "home").mkdir(exist_ok=True)
-    (folder / "root").mkdir(exist_ok=True)
-    setup = Setup(
-        root=folder / "root", home=folder / "home", mode=WORKSPACE_WRITE, flags=("--config", str(config))
-    )
-    async with connected(setup, "stdio", era, elicitation_callback=answer) as made:
-        yield made
-
-
-@pytest.mark.parametrize("era", ["legacy", "auto"])
-async def test_real_clients_get_an_answer_the_first_way_that_works(era: str, tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    async def listed(*words: str) -> str:
-        async with terminal(tmp_path / "home/state", *words) as process:
-            assert process.stdout
-            return b"".join([part async for part in process.stdout]).decode()
-
-    def answering(reply: object) -> Answers:
-        async def answer(_: Any, params: mcp.ElicitRequestParams) -> Any:
-            asked.append(params.message)
-            return reply
-
-        return answer
-
+@pytest.mark.parametrize("era", ERAS)
+async def test_real_clients_get_an_answer_the_first_way_that_works(
+    era: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = put(tmp_path / "config.toml", ASK)
+    setup = Setup.below(tmp_path, WORKSPACE_WRITE, "--config", str(config))
+    operator, asked = Host(setup.home, [], capsys), list[str]()
     decline = mcp.ElicitResult(action="decline")
-    for reply, said in ((YES, "Created a"), (decline, "did not get it")):
-        async with client(tmp_path, era, answering(reply)) as made:
-            assert said in text(await made.call_tool("write_file", {**WRITE, "path": f"a{len(asked)}"}))
-        assert "remembered" in await listed("list"), "an answer in the client leaves nothing"
-    assert len(asked) == 2
-    # One that has nothing to ask with, and one that rejects what it said it can.
-    rejects = answering(mcp.ErrorData(code=-32600, message="never"))
-    for answer in (None, rejects) if era == "legacy" else (None,):
-        async with client(tmp_path, era, answer) as made:
-            which = requested(text(await made.call_tool("write_file", WRITE)))
-            assert "is approved" in await listed("approve", which)
-            other = await made.call_tool("write_file", {**WRITE, "content": "one"})
-            assert other.is_error
-            assert not (await made.call_tool("write_file", WRITE)).is_error
-            assert (await made.call_tool("write_file", {**WRITE, "path": "b"})).is_error
-        (tmp_path / "root/a").unlink()
-        assert "remembered" in await listed("list"), "requests end with their server"
+    replies: list[mcp.ElicitResult | mcp.ErrorData] = [
+        mcp.ElicitResult(action="accept", content={"decision": "allow"}), decline
+    ]  # fmt: skip
+
+    async def answer(_: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult | mcp.ErrorData:
+        asked.append(params.message)
+        # Then it rejects what it said it can.
+        return replies.pop(0) if replies else mcp.ErrorData(code=-32600, message="never")
+
+    async def approved_by_the_operator(made: Client) -> None:
+        which = requested(text(await made.call_tool("write_file", WRITE)))
+        assert "is approved" in (await operator.operator("approve", which))[1]
+        assert (await made.call_tool("write_file", {**WRITE, "content": "one"})).is_error
+        assert not (await made.call_tool("write_file", WRITE)).is_error
+        assert (await made.call_tool("write_file", {**WRITE, "path": "b"})).is_error
+        (setup.root / "a").unlink()
+
+    async with connected(setup, "stdio", era, elicitation_callback=answer) as made:
+        for path, said in (("yes", "Created yes"), ("no", "did not get it")):
+            assert said in text(await made.call_tool("write_file", {**WRITE, "path": path}))
+            assert "remembered" in (await operator.operator("list"))[1], "an answer leaves nothing"
+        assert len(asked) == 2
+        if era == "legacy":
+            await approved_by_the_operator(made)
+    # One that has nothing to ask with.
+    async with connected(setup, "stdio", era) as made:
+        await approved_by_the_operator(made)
+    assert "remembered" in (await operator.operator("list"))[1], "requests end with their server"
 
 
 async def test_a_server_behind_wrap_asks_in_the_same_way(tmp_path: Path, host: Host) -> None:
@@ -528,7 +518,9 @@ for path in {places!r}:
 """
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize(
+    "user", [pytest.param(user, marks=() if user == "root" else pytest.mark.long) for user in USERS]
+)
 def test_nothing_that_the_model_can_call_answers(user: str) -> None:
     with scene(user) as at:
         put(at.home / "config.toml", ASK)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,14 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from mcp_toolserver.app.compose import Application, build_application
+from mcp_toolserver.app.confinement import broker_policy
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.commands import policy as command
+from mcp_toolserver.commands import policy as policy_command
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, RuleContext, Rules, parse
 from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.settings import Settings
 from tests import ROOT
 from tests.custom_tools.test_requirement_sets import TOOLS
@@ -54,6 +57,13 @@ def in_process(settings: Settings) -> Application:
     return build_application(settings, None, HostExecutables(), held_by=None)
 
 
+def confined(settings: Settings) -> Application:
+    """A server with a broker that starts nothing but its self-test."""
+    found = HostExecutables()
+    with closing(start_standalone_broker(broker_policy(settings, found))) as broker:
+        return build_application(settings, broker, found, held_by=None)
+
+
 @pytest.mark.requirement("GR-55", "GR-56", "GR-57", "GR-58", "DA-45", "DA-54")
 def test_every_case_is_decided_as_it_says(tmp_path: Path) -> None:
     (tools := tmp_path / "tools.py").write_text(TOOLS, encoding="utf-8")
@@ -61,7 +71,8 @@ def test_every_case_is_decided_as_it_says(tmp_path: Path) -> None:
     status, printed = policy("test", str(CASES), "--config", str(config), home=tmp_path)
     assert status == 0, printed
     found = re.search(r"(\d+) cases, 0 different", printed)
-    assert found and int(found[1]) >= 300, printed
+    assert found, printed
+    assert int(found[1]) >= 300
 
 
 def test_every_weakness_and_rule_of_the_sources_has_a_case() -> None:
@@ -86,7 +97,7 @@ def test_a_difference_and_an_invalid_file_have_their_exit_status(
         ("cases: []\n", "0 cases"),
     ):
         file.write_text(content, encoding="utf-8")
-        assert command.test(invocation, in_process) == 1
+        assert policy_command.test(invocation, in_process) == 1
         printed = "".join(capsys.readouterr())
         assert [one for one in said if one not in printed] == [], printed
     for content, says in (
@@ -97,7 +108,7 @@ def test_a_difference_and_an_invalid_file_have_their_exit_status(
     ):
         file.unlink() if content is None else file.write_text(content, encoding="utf-8")
         with pytest.raises(SettingsError, match=says):
-            command.test(invocation, in_process)
+            policy_command.test(invocation, in_process)
 
 
 def test_explain_names_the_rule_with_its_line_and_each_stage_before(
@@ -114,7 +125,7 @@ def test_explain_names_the_rule_with_its_line_and_each_stage_before(
     ):
         call: dict[str, JsonValue] = {"path": path, "content": "x"}
         asked = load(["policy", "explain", "Write", json.dumps(call), *flags], {"HOME": str(tmp_path)})
-        assert command.explain(in_process(asked.settings), asked, call) == 0
+        assert policy_command.explain(in_process(asked.settings), asked, call) == 0
         printed = capsys.readouterr().out
         assert f"{rule} ({line})" in printed
         assert printed.startswith("find        write_file\nvalidate ")
@@ -133,7 +144,7 @@ def test_every_rule_of_a_config_file_has_its_line(tmp_path: Path) -> None:
     assert lines == ["3", "7", "8"]
 
 
-def test_the_page_shows_what_the_commands_print(tmp_path: Path) -> None:
+def test_the_page_shows_what_the_commands_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs/policy.md").read_text(encoding="utf-8")
     rules, shown, cases, tested = (
         block.partition("\n")[2]
@@ -152,7 +163,12 @@ def test_the_page_shows_what_the_commands_print(tmp_path: Path) -> None:
         words = [word for word in shlex.split(command) if word not in ("$", "mcp-toolserver", "policy")]
         end = next(at for at, word in enumerate(words) if word.startswith("--"))
         asked = [str(file) if word == file.name else word for word in words[:end]]
-        found = policy(*asked, *flags, "--config", str(config), home=tmp_path)[1]
+        if asked[0] == "explain":
+            found = policy(*asked, *flags, "--config", str(config), home=tmp_path)[1]
+        else:
+            here = load(["policy", *asked, "--config", str(config)], {"HOME": str(tmp_path)})
+            policy_command.test(here, confined)
+            found = "".join(capsys.readouterr())
         assert found.replace(f"{tmp_path}/", "").split() == expected.split()
 
 

@@ -10,6 +10,7 @@ from tests.support.processes import call
 from tests.support.workbench import Person, dispatcher, machine
 from tests.support.workshop import workshop
 
+
 @pytest.mark.requirement("DA-59")
 async def test_a_rule_stops_a_command_and_every_tool_that_needs_what_it_denies(tmp_path: Path) -> None:
     root = tmp_path / "root"
