@@ -20,7 +20,7 @@ from mcp_toolserver.protocol.mcp_server import WEBSITE
 from mcp_toolserver.text import enforcement_summary
 from tests.protocol.lines import ENVELOPE, spoken
 from tests.protocol.resource_clients import ERAS, place
-from tests.support.live import Setup, SharedServers
+from tests.support.live import Setup
 
 METHODS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
 
@@ -103,19 +103,6 @@ def test_the_instructions_say_how_to_commit_install_and_wait_and_nothing_of_the_
     assert "Landlock" not in said(write)
 
 
-def test_two_servers_say_the_same_byte_by_byte(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write")
-    messages = [
-        {"jsonrpc": "2.0", "id": n, "method": method, "params": ENVELOPE}
-        for n, method in enumerate(("server/discover", *METHODS))
-    ]
-    first, second = (sorted(spoken(setup, *messages)) for _ in range(2))
-    assert first == second
-    answers = [json.loads(line) for line in first]
-    assert sorted(answer["id"] for answer in answers) == [0, 1, 2, 3, 4]
-    assert all("result" in answer for answer in answers)
-
-
 BREAK_IN_A_SENTENCE = re.compile(r"(?<![\n.:])\n(?!\n|[-*•] |\d+[.)] )")
 
 
@@ -131,22 +118,24 @@ def descriptions(value: Any) -> Iterator[str]:
             yield from descriptions(part)
 
 
-@pytest.mark.asyncio(loop_scope="session")
-async def test_texts_for_clients_begin_with_a_sentence_and_break_no_line_within_one(
-    shared: SharedServers,
-) -> None:
-    client = await shared.client(shared.setup("danger-full-access"))
-    tools = (await client.list_tools()).tools
-    prompts = (await client.list_prompts()).prompts
-    resources = (await client.list_resources()).resources
-    templates = (await client.list_resource_templates()).resource_templates
-    shown = {"instructions": [(client.instructions or "").strip()]}
-    shown |= {tool.name: [tool.description or "", *descriptions(tool.input_schema)] for tool in tools}
-    shown |= {
-        thing.name: list(descriptions(thing.model_dump())) for thing in (*prompts, *resources, *templates)
-    }
+def test_two_servers_say_the_same_byte_by_byte_in_sentences_without_breaks(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "danger-full-access")
+    messages = [
+        {"jsonrpc": "2.0", "id": n, "method": method, "params": ENVELOPE}
+        for n, method in enumerate(("server/discover", *METHODS))
+    ]
+    first, second = (sorted(spoken(setup, *messages)) for _ in range(2))
+    assert first == second
+    answers = {answer["id"]: answer["result"] for answer in map(json.loads, first)}
+    assert sorted(answers) == [0, 1, 2, 3, 4]
+    tools = answers[1]["tools"]
+    shown = {"instructions": [answers[0]["instructions"].strip()]}
+    shown |= {thing["name"]: list(descriptions(thing)) for thing in tools}
+    for number, key in enumerate(("prompts", "resources", "resourceTemplates"), 2):
+        shown |= {thing["name"]: list(descriptions(thing)) for thing in answers[number][key]}
     assert len(shown) > 40
     broken = {name for name, texts in shown.items() if any(map(BREAK_IN_A_SENTENCE.search, texts))}
     assert broken == set()
-    first = {tool.name: (tool.description or "").partition("\n")[0] for tool in tools}
-    assert {name for name, line in first.items() if not re.match(r"[A-Z][a-z]+\b.{10,}[.]$", line)} == set()
+    first_lines = {tool["name"]: tool["description"].partition("\n")[0] for tool in tools}
+    wrong = {name for name, line in first_lines.items() if not re.match(r"[A-Z][a-z]+\b.{10,}[.]$", line)}
+    assert wrong == set()

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import anyio
@@ -165,8 +166,14 @@ def users() -> defaultdict[tuple[str, str], User]:
     return defaultdict(User)
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(
+    ("transport", "era"),
+    [
+        # A second server on stdio, for one row.
+        pytest.param(*pair, marks=pytest.mark.long if pair == ("stdio", "auto") else ())
+        for pair in product(TRANSPORTS, ERAS)
+    ],
+)
 async def test_every_promise_is_kept(
     transport: str,
     era: str,

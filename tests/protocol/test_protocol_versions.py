@@ -1,12 +1,11 @@
 """A client of each revision of the protocol gets what its revision knows, and nothing else."""
 
 import json
-import os
-import select
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import mcp_types as mcp
 import pytest
@@ -17,13 +16,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.translate import downgrade
-from tests.protocol.lines import ENVELOPE, READY, Running, on_pipes
+from tests.protocol.lines import ENVELOPE, READY
 from tests.support.confinement import git
-from tests.support.http_server import MODERN
-from tests.support.live import ERAS, Setup
+from tests.support.http_server import ACCEPT, MODERN
+from tests.support.live import ERAS, TOKEN, Setup, serving
 from tests.support.workbench import dispatcher, machine
 
-# A server for each revision.
+# One server for all revisions.
 pytestmark = pytest.mark.xdist_group("test_protocol_versions")
 
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN)
@@ -68,49 +67,61 @@ def known(keys: Keys, revision: str) -> set[str]:
 class Raw:
     """A client that takes no part in the SDK, and speaks one revision."""
 
-    def __init__(self, server: Running, revision: str) -> None:
+    def __init__(self, http: httpx.Client, revision: str) -> None:
         self.revision = revision
-        self._server = server
-        self._number = 0
-        self._heard = b""
+        self._http = http
+        self._headers = dict(ACCEPT)
         hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         if revision == MODERN:
             self.opening = self.ask("server/discover")["result"]
-        else:
-            self.opening = self.ask("initialize", **hello)["result"]
-            server.say(READY)
+            return
+        answer = self._post({"id": 1, "method": "initialize", "params": hello})
+        self.opening = message_in(answer)["result"]
+        session = answer.headers["mcp-session-id"]
+        self._headers |= {"mcp-session-id": session, "mcp-protocol-version": revision}
+        self._post(READY)
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        self._number += 1
+        headers: dict[str, str] = {}
         if self.revision == MODERN:
+            headers = {"mcp-protocol-version": MODERN, "mcp-method": method}
+            headers |= {"mcp-name": params["name"]} if "name" in params else {}
             params |= ENVELOPE
-        self._server.say({"id": self._number, "method": method, "params": params})
-        while (answer := self._line()).get("id") != self._number:
-            pass
-        return answer
+        return message_in(self._post({"id": 1, "method": method, "params": params}, headers))
 
     def call(self, name: str, arguments: Any) -> dict[str, Any]:
         return self.ask("tools/call", name=name, arguments=arguments)
 
-    def _line(self) -> dict[str, Any]:
-        while b"\n" not in self._heard:
-            ready, _, _ = select.select([self._server.ends[1]], [], [], 60)
-            assert ready, "the server is silent"
-            self._heard += os.read(self._server.ends[1], 1 << 20)
-        line, _, self._heard = self._heard.partition(b"\n")
-        return json.loads(line)
+    def _post(self, message: Mapping[str, Any], headers: Mapping[str, str] = {}) -> httpx.Response:
+        sent = {"jsonrpc": "2.0", **message}
+        return self._http.post("", json=sent, headers={**self._headers, **headers})
 
 
-@pytest.fixture(scope="module", params=REVISIONS)
-def raw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Raw]:
+def message_in(answer: httpx.Response) -> dict[str, Any]:
+    """The message of an answer, which may be a stream of events."""
+    lines = answer.text.splitlines()
+    found = [line.removeprefix("data: ") for line in lines if line.startswith("data: {")]
+    return next(one for one in map(json.loads, found or [answer.text]) if "id" in one)
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Generator[httpx.Client]:
+    """To the one server of all revisions."""
     setup = Setup.below(tmp_path_factory.mktemp("revision"), "danger-full-access", "--structured")
     (setup.root / "a.txt").write_text("content\n", encoding="utf-8")
     for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message=first")):
         git(setup.root, *words)
-    with on_pipes(setup) as server:
-        yield Raw(server, request.param)
-        server.close(*server.ends)
-        server.process.wait(timeout=20)
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    with (
+        serving(setup, "http") as url,
+        httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module", params=REVISIONS)
+def raw(request: pytest.FixtureRequest, http: httpx.Client) -> Raw:
+    return Raw(http, request.param)
 
 
 def test_the_server_introduces_itself_as_the_revision_knows_it(raw: Raw) -> None:
