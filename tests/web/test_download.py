@@ -3,9 +3,11 @@
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 from mcp_toolserver.capabilities.permissions import Permission
-from tests.support.live import Setup, connected, text
+from tests.support.processes import call
+from tests.support.workshop import workshop
 from tests.web.web import Internet, bench, gzip_bomb, page, reaching, site, to
 
 CONTENT = bytes(range(256)) * 400
@@ -29,19 +31,13 @@ async def test_a_download_is_the_file_byte_for_byte(tmp_path: Path) -> None:
 
 
 async def test_a_path_that_cannot_be_written_costs_no_request_to_the_site(tmp_path: Path) -> None:
-    root, home = tmp_path / "root", tmp_path / "home"
+    root = tmp_path / "root"
     (root / "folder").mkdir(parents=True)
-    home.mkdir()
     os.mkfifo(root / "pipe")
     (root / "link").symlink_to(tmp_path)
     with site({"/": page("fine")}) as outside:
-        config = home / "config.toml"
-        config.write_text(
-            f'web-private = ["127.0.0.1:{outside.port}"]\n[rules]\ndeny = ["Read(secrets/**)"]\n',
-            encoding="utf-8",
-        )
-        setup = Setup(root=root, home=home, mode="workspace-write", flags=("--config", str(config)))
-        async with connected(setup) as client:
+        web: dict[str, Any] = {"web_private": (f"127.0.0.1:{outside.port}",), "deny": ("Read(secrets/**)",)}
+        async with workshop(tmp_path, Permission.WORKSPACE_WRITE, **web) as server:
             for path, why in (
                 (".git/hooks/pre-commit", "is protected"),
                 ("secrets/key", "hidden by a rule"),
@@ -50,12 +46,12 @@ async def test_a_path_that_cannot_be_written_costs_no_request_to_the_site(tmp_pa
                 ("pipe", "FIFO"),
                 *((path, "outside") for path in ("../outside", "/etc/outside", "link/outside")),
             ):
-                refused = await client.call_tool("download", {"url": outside.url + "/", "path": path})
-                assert refused.is_error, path
-                assert why in text(refused), path
+                refused = await call(server, "download", url=outside.url + "/", path=path)
+                assert refused.error, path
+                assert why in refused.text, path
             assert outside.asked == []
-            written = await client.call_tool("download", {"url": outside.url + "/", "path": "new/file"})
-            assert not written.is_error, text(written)
+            written = await call(server, "download", url=outside.url + "/", path="new/file")
+            assert written.error is None, written.text
     assert outside.pages == ["/"]
     assert not (tmp_path / "outside").exists()
 

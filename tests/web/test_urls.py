@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_toolserver.text.web.urls import canonical_url, joined, parse_url, url_matcher
 from tests.support.cases import table
+from tests.support.extent import rounds
 
 TABLES = Path(__file__).with_name("urls.txt")
 
@@ -43,6 +45,8 @@ def test_a_reference_takes_what_it_leaves_out_from_its_base() -> None:
     assert [[name, reference, str(joined(base, reference))] for name, reference, _ in rows] == rows
 
 
+@pytest.mark.rounds
+@settings(max_examples=rounds(25, 100))
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_the_http_client_reads_every_address_as_it_was_read_here(path: str, query: str) -> None:
     try:

@@ -271,7 +271,7 @@ MB = 1_000_000
 
 
 async def test_a_bomb_and_a_body_without_end_are_read_no_further_than_asked(tmp_path: Path) -> None:
-    """SSRF39: 300 MB in 300 kB."""
+    """SSRF39: 300 MB in 1.4 MB."""
     bomb = gzip_bomb(300 * MB)
 
     def explode(reply: Reply) -> None:

@@ -18,7 +18,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+@pytest.mark.parametrize("mode", [pytest.param(READ_ONLY, marks=pytest.mark.long), WORKSPACE_WRITE])
 def test_a_server_looks_names_up_and_checks_certificates_behind_its_lock(mode: str, tmp_path: Path) -> None:
     """Names by the system's resolver over UDP, certificates by the file of SSL_CERT_FILE."""
     answers = dict(zip(CALLS, inside(tmp_path, mode, list(CALLS.values())), strict=True))

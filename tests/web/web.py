@@ -312,4 +312,4 @@ def inside(result: str) -> str:
 
 def gzip_bomb(unpacked: int) -> bytes:
     """A page of one letter, packed."""
-    return gzip.compress(b"o" * unpacked, 9)
+    return gzip.compress(b"o" * unpacked, 1)
