@@ -217,26 +217,6 @@ def setup(folder: Path, mode: str, content: str = REACHING, *flags: str) -> Setu
     return Setup(root=root, home=home, mode=mode, flags=("--config", config, *flags))
 
 
-async def test_in_a_read_only_server_the_kernel_keeps_its_code_from_writing_and_starting(
-    tmp_path: Path,
-) -> None:
-    setting = setup(tmp_path, "read-only")
-    async with connected(setting) as client:
-        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert "own_write" in listed
-        assert "own_dear" not in listed
-        hints = listed["own_write"].annotations
-        assert hints is not None
-        assert hints.open_world_hint is True
-        for path in (setting.root / "x", tmp_path / "x", Path.home() / "x-of-a-test"):
-            result = await client.call_tool("own_write", {"path": str(path)})
-            assert result.is_error, path
-            assert not path.exists()
-        assert (await client.call_tool("own_run", {})).is_error
-        assert "requires danger-full-access" in text(await client.call_tool("own_dear", {}))
-        assert not (await client.call_tool("own_print", {})).is_error
-
-
 async def test_in_workspace_write_its_code_can_write_the_roots_and_nothing_else(tmp_path: Path) -> None:
     setting = setup(tmp_path, "workspace-write", REACHING, "--network", "none")
     async with connected(setting) as client:
@@ -262,13 +242,13 @@ async def count(given, context):
                       resources=[ResourceLink(uri="file:///map.svg", name="map")],
                       state_update={"seen": seen})
 
-TOOLS = [define_tool("count", "Count.", count, {"type": "object", "properties": {"fails": {}}},
+TOOLS += [define_tool("count", "Count.", count, {"type": "object", "properties": {"fails": {}}},
                      is_read_only=True, is_open_world=False)]
 """
 
 
 @pytest.mark.requirement("SW-37", "SW-45", "SW-46", "SW-49", "DA-39", "DA-41", "DA-42")
-async def test_a_client_gets_pictures_references_and_progress_and_a_session_keeps_its_state(
+async def test_a_read_only_server_gives_what_its_code_returns_and_keeps_it_from_writing_and_starting(
     tmp_path: Path,
 ) -> None:
     heard: list[str | None] = []
@@ -276,10 +256,19 @@ async def test_a_client_gets_pictures_references_and_progress_and_a_session_keep
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message)
 
-    async with connected(setup(tmp_path, "read-only", GIVING)) as client:
-        hints = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}["count"]
-        assert hints is not None
-        assert hints.open_world_hint is False
+    setting = setup(tmp_path, "read-only", REACHING + GIVING)
+    async with connected(setting) as client:
+        hints = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+        assert "own_dear" not in hints
+        found = [one and one.open_world_hint for one in (hints["own_write"], hints["count"])]
+        assert found == [True, False]
+        for path in (setting.root / "x", tmp_path / "x", Path.home() / "x-of-a-test"):
+            result = await client.call_tool("own_write", {"path": str(path)})
+            assert result.is_error, path
+            assert not path.exists()
+        assert (await client.call_tool("own_run", {})).is_error
+        assert "requires danger-full-access" in text(await client.call_tool("own_dear", {}))
+        assert not (await client.call_tool("own_print", {})).is_error
         for fails, says in ((False, "seen 1"), (True, "no"), (False, "seen 2")):
             result = await client.call_tool("count", {"fails": fails}, progress_callback=hear)
             assert (result.is_error, text(result).split("\n")[0]) == (fails, says)

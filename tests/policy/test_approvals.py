@@ -33,7 +33,7 @@ from mcp_toolserver.stores.database import FOLDER, Database
 from tests.gateway.strangers import Place
 from tests.support.confinement import USERS, WORKSPACE_WRITE, put, scene, serving
 from tests.support.extent import rounds
-from tests.support.live import ERAS, Setup, connected, text
+from tests.support.live import Setup, connected, text
 from tests.support.process_layer import server_command
 from tests.support.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
@@ -446,7 +446,7 @@ async def test_of_two_processes_that_answer_one_wins(host: Host) -> None:
 ASK = '[rules]\nask = ["Write"]\n'
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", ["legacy", pytest.param("auto", marks=pytest.mark.long)])
 async def test_real_clients_get_an_answer_the_first_way_that_works(
     era: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from mcp import Client
 from mcp_types import CallToolResult
 
+from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions, stricter
 from mcp_toolserver.protocol.codex_sandbox_state import KEY, UNREADABLE, restrictions
@@ -17,9 +18,10 @@ from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer, sandbox_state
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.text.file_names import lies_in
+from tests.protocol.resource_clients import place
 from tests.support.confinement import git
 from tests.support.families import lines
-from tests.support.live import ERAS, Setup, SharedServers, connected, text
+from tests.support.live import ERAS, Setup, SharedServers, text
 from tests.support.workbench import Person, dispatcher, machine, required
 
 # One server for each mode.
@@ -329,7 +331,10 @@ async def test_commands_leave_a_repository_alone_where_the_client_protects_it(
 
 
 async def test_a_server_that_is_to_ignore_it_asks_for_none_and_still_applies_one(tmp_path: Path) -> None:
-    async with connected(Setup.below(tmp_path, "workspace-write", "--client-sandbox", "ignore")) as client:
+    async with (
+        place(tmp_path, permission_mode=Permission.WORKSPACE_WRITE, client_sandbox="ignore") as made,
+        Client(mcp_server(made.app), mode="legacy") as client,
+    ):
         assert client.server_capabilities is not None
         assert not client.server_capabilities.experimental
         assert (await client.call_tool(*WRITE, meta={KEY: policy("read-only")})).is_error

@@ -170,7 +170,7 @@ DECIDED = (
 )
 
 
-@pytest.mark.requirement("DA-48", "DA-49", "DA-50", "DA-53")
+@pytest.mark.requirement("DA-48", "DA-49", "DA-50", "DA-53", "DA-59")
 async def test_an_agent_tool_policy_works_as_it_is(tmp_path: Path) -> None:
     chosen = settings(tmp_path, ARTICLE)
     (tmp_path / "project/app/a").write_text("text", encoding="utf-8")

@@ -11,43 +11,6 @@ from tests.support.workbench import Person, dispatcher, machine
 from tests.support.workshop import workshop
 
 
-@pytest.mark.requirement("DA-59")
-async def test_a_rule_stops_a_command_and_every_tool_that_needs_what_it_denies(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    (root / "secrets").mkdir(parents=True)
-    for name in ("a.lock", "a.txt", "secrets/key"):
-        (root / name).write_text("before\n", encoding="utf-8")
-    (root / "a.key").write_text("the key\n", encoding="utf-8")
-    edit = {"old_string": "before", "new_string": "after"}
-    deny = ("Bash(git push:*)", "capability:fs_write(*.lock)", "capability:fs_read(secrets/**)", "*(*.key)")
-    async with workshop(tmp_path, Permission.WORKSPACE_WRITE, deny=deny) as server:
-
-        async def said(tool: str, **arguments: str) -> str:
-            return (await call(server, tool, **arguments)).text
-
-        assert "denied here by the rule Bash(git push:*)" in await said("bash", command="git -C x push")
-        assert await said("bash", command="echo git push") == "git push\n"
-        assert "denied here by the rule" in await said("read_file", path="a.key")
-        # A rule on paths is about no text of a command.
-        shown = await said("bash", command="echo item.key; cat a.key")
-        assert shown.startswith("item.key\n")
-        assert "the key" not in shown
-        code = "class Item:\n    key = 1\nprint(Item.key)\nItem.key"
-        assert (await said("REPL", language="python", code=code)).startswith("1\n")
-
-        for name, arguments in (
-            ("edit_file", {"path": "a.lock", **edit}),
-            ("write_file", {"path": "a.lock", "content": "after"}),
-            ("write_file", {"path": "new.lock", "content": "after"}),
-            ("read_file", {"path": "secrets/key"}),
-        ):
-            assert "denied here by the rule capability:" in await said(name, **arguments)
-        assert "secrets" not in await said("grep_search", pattern="before")
-        await said("read_file", path="a.txt")
-        assert (await call(server, "edit_file", path="a.txt", **edit)).error is None
-    assert (root / "a.lock").read_text(encoding="utf-8") == "before\n"
-
-
 def commands(part: str) -> list[str]:
     rows = table(Path(__file__).with_name("dangerous_commands.txt"), part, 1)
     return [row[0].replace("⏎", "\n") for row in rows]

@@ -1,4 +1,4 @@
-"""`lean` and `default` on a real server: tools that are not listed are found and called all the same."""
+"""`lean` and `default` on a whole server: tools that are not listed are found and called all the same."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.live import ERAS, Setup, connected, text
+from tests.protocol.resource_clients import commanding
+from tests.support.live import text
 
 CORE = {"bash", "edit_file", "glob_search", "grep_search", "read_file", "write_file"}
 
@@ -15,9 +16,9 @@ CORE = {"bash", "edit_file", "glob_search", "grep_search", "read_file", "write_f
 async def test_a_tool_is_found_then_called_by_its_name_or_through_another_unless_it_is_excluded(
     tmp_path: Path,
 ) -> None:
-    setup = Setup.below(tmp_path, "danger-full-access", "--toolsets", "lean", "--exclude-tools", "tail")
-    (setup.root / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
-    async with connected(setup) as client:
+    chosen = {"toolsets": ("lean",), "exclude_tools": ("tail",)}
+    async with commanding(tmp_path, **chosen) as made, made.client() as client:
+        made.write("a.txt", "one\ntwo\n")
         assert {tool.name for tool in (await client.list_tools()).tools} == CORE | {"CallTool", "ToolSearch"}
         found = text(await client.call_tool("ToolSearch", {"query": "first lines of a file"}))
         tools = [json.loads(line) for line in found.splitlines() if line.startswith("{")]
@@ -35,7 +36,7 @@ async def test_a_tool_is_found_then_called_by_its_name_or_through_another_unless
 FOUND: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("question", {"questions": [{"question": "why?"}]}, "No human can be asked"),
     ("Brief", {"message": "It is done."}, "It is done."),
-    ("Config", {"key": "permissions.defaultMode"}, "workspace-write"),
+    ("Config", {"key": "permissions.defaultMode"}, "danger-full-access"),
     ("Config", {"setting": "language"}, "denied here by the rule"),
     ("StructuredOutput", {"answer": 42}, "42"),
     ("Sleep", {"duration_ms": 1}, "switched off"),
@@ -47,18 +48,18 @@ FOUND: tuple[tuple[str, dict[str, Any], str], ...] = (
 
 
 @pytest.mark.requirement("CL-15..CL-17", "CL-41", "CL-50", "CL-52", "GR-19..GR-21", "GR-30")
-@pytest.mark.parametrize("era", ERAS)
 async def test_default_announces_skills_and_runs_the_locked_tools_that_it_does_not_list(
-    era: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text('[rules]\ndeny = ["Config(language)"]\n', encoding="utf-8")
-    flags = ("--toolsets", "default", "--exclude-tools", "Sleep", "--config", str(config))
-    setup = Setup.below(tmp_path, "workspace-write", *flags)
-    skill = setup.root / ".agents/skills/release/SKILL.md"
-    skill.parent.mkdir(parents=True)
-    skill.write_text("---\ndescription: Cut it\n---\nDo.", encoding="utf-8")
-    async with connected(setup, era=era) as client:
+    skill = "---\ndescription: Cut it\n---\nDo."
+    chosen = {
+        "toolsets": ("default",),
+        "exclude_tools": ("Sleep",),
+        "deny": ("Config(language)",),
+    }
+    (root := tmp_path / "root/.agents/skills/release").mkdir(parents=True)
+    (root / "SKILL.md").write_text(skill, encoding="utf-8")
+    async with commanding(tmp_path, **chosen) as made, made.client() as client:
         tools = {tool.name: str(tool.description) for tool in (await client.list_tools()).tools}
         assert {"CallTool", "NotebookEdit", "REPL", "Skill", "ToolSearch", "WebSearch"} <= tools.keys()
         assert not {"Agent", "AskUserQuestion", "Config", "SendUserMessage", "git_log"} & tools.keys()
