@@ -26,6 +26,7 @@ from tests.gateway.test_wrap import DOER
 from tests.notebook.notebooks import PIXEL
 from tests.setup.client_setup import OBSERVED, setup_line
 from tests.support import official
+from tests.support.extent import IN_FULL
 
 pytestmark = [
     pytest.mark.skipif(
@@ -147,7 +148,11 @@ def script(program: Program, outside: Path) -> list[Call]:
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(program, id=program.client, marks=() if program.client == IN_GATE else pytest.mark.long)
+        pytest.param(
+            program,
+            id=program.client,
+            marks=pytest.mark.rounds if program.client == IN_GATE else pytest.mark.long,
+        )
         for program in PROGRAMS
     ],
 )
@@ -160,7 +165,8 @@ def test_a_client_lists_the_server_and_its_turn_goes_through_it(
         user = Home(tmp_path, program, model)
         confine = ["--confine"] if CLIENTS[program.client].confine else []
         user.set_up(*setup_line(CLIENTS[program.client], str(user.project)), *confine)
-        if program.listing:
+        # It starts the client and the server once more.
+        if program.listing and IN_FULL:
             printed = user.run(program.listing)
             assert any("toolserver" in line and program.connected in line for line in printed.splitlines()), (
                 printed

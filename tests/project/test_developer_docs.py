@@ -54,6 +54,7 @@ TOOL, TEST = re.findall(r"^```python\n(.*?)^```$", page("internals/adding-a-tool
 """The example of the page, and its test."""
 
 
+@pytest.mark.long
 def test_the_example_tool_passes_the_type_check_of_the_tools(tmp_path: Path) -> None:
     (tmp_path / "count_lines.py").write_text(TOOL, encoding="utf-8")
     config = {"strict": ["."], "pythonVersion": "3.11", "extraPaths": [str(ROOT)]}

@@ -51,7 +51,13 @@ async def answers_by_id(server: Running) -> dict[int, dict[str, Any]]:
     return {answer["id"]: answer for answer in await all_answers(server)}
 
 
-@pytest.mark.parametrize(("era", "to_file"), [("legacy", False), ("auto", True)], ids=["pipe", "file"])
+@pytest.mark.parametrize(
+    ("era", "to_file"),
+    [
+        pytest.param("legacy", False, id="pipe"),
+        pytest.param("auto", True, id="file", marks=pytest.mark.long),
+    ],
+)
 async def test_what_only_reads_is_answered_after_the_end_of_input(
     era: str, to_file: bool, setup: Setup
 ) -> None:
@@ -86,6 +92,7 @@ async def test_a_command_is_cancelled_before_the_reads_are_through(setup: Setup)
     assert sorted(outcomes(setup.home)) == [("Sleep", "output"), ("bash", "cancelled")]
 
 
+@pytest.mark.long
 async def test_a_read_that_takes_too_long_is_cancelled(setup: Setup) -> None:
     with piped(setup, "legacy") as server:
         server.say(call("Sleep", 1, duration_ms=60_000))
@@ -117,6 +124,7 @@ async def test_a_large_answer_waits_for_a_slow_reader(setup: Setup) -> None:
     assert len(json.dumps(answers[1])) > 1 << 16
 
 
+@pytest.mark.long
 async def test_a_signal_ends_the_wait_for_reads(setup: Setup) -> None:
     family = Family()
     with piped(setup, "legacy") as server:
