@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_toolserver.app.compose import build_application
@@ -20,6 +20,7 @@ from mcp_toolserver.policy.rules import Policy, Request
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.tool_spec import ToolSpec
 from tests.support.cases import collected
+from tests.support.extent import rounds
 from tests.support.workbench import Person
 
 TOOLS = """
@@ -164,7 +165,9 @@ SETS = st.fixed_dictionaries(
 SUBJECTS = st.sampled_from(["a", "/w/a", "/etc/passwd", "https://example.com/", "ls a", ""])
 
 
+@pytest.mark.rounds
 @pytest.mark.requirement("GR-38")
+@settings(max_examples=rounds(40, 200))
 @given(
     SETS,
     SUBJECTS,

@@ -56,21 +56,6 @@ async def test_a_schema_of_ones_own_stands_for_a_model_and_arguments_must_fit_bo
         assert (hints["openWorldHint"], hints["readOnlyHint"]) == (says, True)
 
 
-@pytest.mark.requirement("SW-81", "SW-84", "SW-85", "SW-86", "SW-88")
-def test_a_skill_narrows_what_the_api_is_offered_until_it_ends() -> None:
-    pool = lib.assemble_tool_pool([searching(), made()], custom=[weather()])
-    stack = lib.ToolRestrictionStack()
-    for change, left in (
-        (len, 3),
-        (lambda stack: stack.push(["weather"]), 1),
-        (lambda stack: stack.pop(), 3),
-    ):
-        change(stack)
-        usable = ToolRegistry({tool.name: tool for tool in stack.filter(pool)})
-        names = [tool["name"] for tool in usable.to_anthropic_tools()]
-        assert names == ["made", "search_code", "weather"][-left:]
-
-
 # --- claw-code: a table of specs, and an executor of closures -----------------------------------------------
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.call_scope import Room, SavedOutput
@@ -16,6 +16,7 @@ from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
 from mcp_toolserver.tool_spec import Output
 from tests.support.cases import collected
+from tests.support.extent import rounds
 from tests.support.workbench import Person
 from tests.support.workshop import workshop
 
@@ -60,6 +61,8 @@ async def test_one_byte_over_the_limit_is_cut_and_kept_whole() -> None:
     assert saver.kept == ["é" * 50 + "x"]
 
 
+@pytest.mark.rounds
+@settings(max_examples=rounds(30, 200))
 @given(st.text(min_size=200), st.integers(140, 700))
 async def test_what_is_cut_keeps_the_limit_with_its_note(text: str, limit: int) -> None:
     assert len((await fit(Output(text), Room(bytes=limit), StoredTexts().save)).text.encode()) <= limit
