@@ -284,6 +284,7 @@ async def test_a_server_on_stdio_logs_json_and_no_value(tmp_path: Path) -> None:
     assert SECRET not in "\n".join(said)
 
 
+@pytest.mark.long
 async def test_an_http_server_announces_itself_in_json(tmp_path: Path) -> None:
     with serving(started(tmp_path, "--log-format", "json"), "http") as url:
         assert url.startswith("http://127.0.0.1:")
