@@ -22,7 +22,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.host_services import Provide
-from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_standalone_broker
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy
 from mcp_toolserver.runtime.processes.commands import CallCommands, CommandLimits, Commands
 from mcp_toolserver.runtime.providers import BackgroundJobs, CallJobs
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
@@ -39,6 +39,7 @@ from mcp_toolserver.tools.shell.bash import TOOL as BASH
 from mcp_toolserver.tools.tasks.task_output import TOOL as TASK_OUTPUT
 from mcp_toolserver.tools.tasks.task_stop import TOOL as TASK_STOP
 from tests import ROOT
+from tests.support.broker_forks import start_broker
 from tests.support.workbench import Person, dispatcher, machine, required, with_services
 
 FULL = "danger-full-access"
@@ -55,9 +56,9 @@ def broker(
     bounds: CommandBounds | None = None,
     sandbox: SandboxSpec | None = None,
 ) -> Generator[Broker]:
-    """A broker in an interpreter of its own, because the one that runs the tests may have threads."""
+    """A broker, not forked from the process that runs the tests, because that may have threads."""
     with TemporaryDirectory() as state, ExitStack() as stack:
-        started = start_standalone_broker(
+        started = start_broker(
             BrokerPolicy(
                 sandbox=sandbox or SandboxSpec(mode=mode, roots=(), home="/nonexistent", state=state),
                 environment=command_environment(environ),

@@ -18,13 +18,13 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.nested_calls import NestedCalls
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.host_services import Provide
-from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.runtime.repl.sessions import CallSessions, InterpreterLimits, Interpreters
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.tool_spec import Runtime
 from tests import ROOT
 from tests.search.searching import RIPGREP
+from tests.support.broker_forks import start_broker
 from tests.support.workbench import Person
 
 SCRATCH = ("/tmp", "/var/tmp", "/dev/shm", "/run")
@@ -75,7 +75,7 @@ async def workshop(
     broker_policy = confinement.broker_policy(chosen, found)
     if not bubblewrap:
         broker_policy = replace(broker_policy, sandbox=replace(broker_policy.sandbox, programs=()))
-    broker = start_standalone_broker(broker_policy)
+    broker = start_broker(broker_policy)
     app = build_application(chosen, broker, found, held_by=None)
     sessions = Interpreters(broker, app.shared.outputs, limits)
     dispatcher = app.dispatcher

@@ -25,13 +25,13 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol.http.tokens import GrantFile
 from mcp_toolserver.runtime.clock import SystemClock
 from mcp_toolserver.runtime.executables import find_host_executables
-from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.runtime.tasks.service import OwnerTasks
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.board import Claim, Outcome, StoredBoard
 from mcp_toolserver.stores.cron import Claim as Due
 from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedules
 from mcp_toolserver.stores.database import Database
+from tests.support.broker_forks import start_broker
 from tests.support.workbench import Person
 from tests.support.workshop import granted
 
@@ -174,7 +174,7 @@ async def application(
     given: dict[str, Any] = {"permission_mode": mode, "toolsets": ("all",), **settings}
     chosen = Settings(root=(str(folder / "root"),), state_dir=str(folder / "state"), **given)
     found = find_host_executables(os.environ, chosen.root)
-    broker = start_standalone_broker(confinement.broker_policy(chosen, found))
+    broker = start_broker(confinement.broker_policy(chosen, found))
     app = build_application(chosen, broker, found, held_by=0)
     try:
         yield app
