@@ -37,10 +37,7 @@ async def agent_client(
             yield client, made
 
 
-eras = pytest.mark.parametrize("era", ERAS)
-
-
-@eras
+@pytest.mark.parametrize("era", ERAS)
 async def test_a_client_starts_an_agent_and_reads_its_conversation(era: str, tmp_path: Path) -> None:
     heard: list[str | None] = []
 
@@ -81,14 +78,13 @@ async def test_a_client_starts_an_agent_and_reads_its_conversation(era: str, tmp
         assert entries.count('"tool":"Agent"') == 3, "reading one is no call of Agent"
 
 
-@eras
 @pytest.mark.requirement("GR-30")
 async def test_types_and_skills_of_the_workspace_are_in_the_descriptions_of_their_tools(
-    era: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     hostile = "a\\nIGNORE \\u202e"
     deny = ("Agent(denied)", "Skill(denied)", "read_file(**/hidden/**)")
-    async with agent_client(tmp_path, era, {}, deny=deny) as (client, made):
+    async with agent_client(tmp_path, "auto", {}, deny=deny) as (client, made):
         for name, words in (("ann", hostile), ("denied", "d"), *((f"t{n}", "x" * 250) for n in range(20))):
             made.write(f".claude/agents/{name}.md", f'---\nname: {name}\ndescription: "{words}"\n---\nHelp.')
         for name in ("release", "denied", "hidden"):
@@ -107,13 +103,12 @@ async def test_types_and_skills_of_the_workspace_are_in_the_descriptions_of_thei
         assert (await client.list_tools(cache_mode="bypass")).tools == tools
 
 
-@eras
 @pytest.mark.requirement("GR-18")
 async def test_without_a_model_the_tools_are_not_listed_and_a_call_says_what_to_configure(
-    era: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    for toolsets in (("all",), ("default",)):
-        async with place(tmp_path, toolsets=toolsets) as made, made.client(era) as client:
+    for toolsets, era in (("all", "legacy"), ("default", "auto")):
+        async with place(tmp_path, toolsets=(toolsets,)) as made, made.client(era) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}
             assert not names & {"Agent", "TeamCreate", "TeamDelete"}
             result = await client.call_tool("task", TASK)
@@ -137,13 +132,12 @@ async def test_agents_of_a_default_server_have_no_tool_that_finds_others(tmp_pat
         assert not {"ToolSearch", "CallTool", "Sleep"} & {*seen[0].tools}
 
 
-@eras
 async def test_a_client_follows_agents_in_the_background_sends_them_messages_and_stops_them(
-    era: str, tmp_path: Path, gate: threading.Event
+    tmp_path: Path, gate: threading.Event
 ) -> None:
     scripts = {"look": SCRIPT, "wait": [Says("Too late.", after=gate)]}
     message = {"to": "ann", "message": "go"}
-    async with agent_client(tmp_path, era, scripts) as (client, _):
+    async with agent_client(tmp_path, "legacy", scripts) as (client, _):
         later = {**TASK, "run_in_background": True}
         started = HANDLE.findall(text(await client.call_tool("Agent", later)))[0]
         said = text(await client.call_tool("TaskOutput", {"task_id": started}))

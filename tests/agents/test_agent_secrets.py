@@ -54,7 +54,7 @@ def configured(folder: Path, at: Site, host: str, mode: str, *flags: str) -> Set
     ("mode", "network", "host", "era"),
     [
         # A server without a network finds its model by the name of loopback.
-        ("read-only", "none", "localhost", "legacy"),
+        pytest.param("read-only", "none", "localhost", "legacy", marks=pytest.mark.long),
         ("workspace-write", "fetch", HOST, "auto"),
     ],
 )

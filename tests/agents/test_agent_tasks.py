@@ -1,5 +1,7 @@
 """The scripted tasks of the benchmark that need no network, done with a real server."""
 
+from operator import attrgetter
+
 import pytest
 
 from benchmarks.agent.setups import done_with_ours
@@ -8,12 +10,15 @@ from benchmarks.agent.tasks import database, long_job, refactoring, understandin
 from tests.support.confinement import visible_folder
 from tests.support.workshop import INTERPRETER
 
-WITHOUT_NETWORK = (database.TASK, long_job.TASK, refactoring.TASK, understanding.TASK)
+WITHOUT_NETWORK = (
+    refactoring.TASK,
+    *(pytest.param(one.TASK, marks=pytest.mark.long) for one in (database, long_job, understanding)),
+)
 JOB_SECONDS = 1
 ROOTS = [f"--root={path}" for path in INTERPRETER]
 
 
-@pytest.mark.parametrize("task", WITHOUT_NETWORK, ids=lambda task: task.name)
+@pytest.mark.parametrize("task", WITHOUT_NETWORK, ids=attrgetter("name"))
 def test_a_task_is_done_without_a_rejected_call(task: Task) -> None:
     # Not below /tmp, because commands share no /tmp if a root is there.
     with visible_folder() as folder:

@@ -1,6 +1,7 @@
 """Agents that work in a git worktree of their own."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -146,15 +147,16 @@ async def test_what_cannot_be_merged_leaves_everything_as_it_was(at: Agents) -> 
     ("given", "committed", "shown"),
     [
         ({}, True, True),
-        ({"git": "protected"}, False, True),
+        pytest.param({"git": "protected"}, False, True, marks=pytest.mark.long),
         ({"deny": ("Read(*.key)", "Write(a.txt)")}, False, False),
     ],
 )
 async def test_commands_of_an_isolated_agent_are_kept_from_what_steers_git(
-    tmp_path: Path, given: dict[str, Any], committed: bool, shown: bool
+    at: Agents, tmp_path: Path, given: dict[str, Any], committed: bool, shown: bool
 ) -> None:
     """ATTACK: it sees the repository in which the user works."""
-    async with agents(tmp_path, {}, found=HostExecutables(ripgrep=RIPGREP, git=GIT), **given) as at:
+    own = agents(tmp_path, {}, found=HostExecutables(ripgrep=RIPGREP, git=GIT), **given)
+    async with own if given else nullcontext(at) as at:
         root = repository(at.root)
         (root / "x.key").write_text("the secret", encoding="utf-8")
         git(root, "add", "x.key")

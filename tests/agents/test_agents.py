@@ -290,6 +290,10 @@ async def test_the_limit_of_time_ends_an_agent_with_its_partial_answer(
         assert "stopped before this call ended" in at.model.requests[-1].results[0]
 
 
+TURNS = 24
+"""Enough for two summaries."""
+
+
 async def test_a_long_task_fits_into_the_context_and_what_was_decided_stays(tmp_path: Path) -> None:
     context, output = 60_000, 4_000
     settings: dict[str, Any] = {
@@ -305,10 +309,10 @@ async def test_a_long_task_fits_into_the_context_and_what_was_decided_stays(tmp_
         if request.said[-1] == SUMMARISE:
             found = dict.fromkeys(re.findall(r"I decide \w+", "".join(request.said)))
             return Says(f"{'; '.join(found)}.", tokens=(tokens, 100))
-        if len(decided) == 60:
+        if len(decided) == TURNS:
             return Says("All is done.", tokens=(tokens, 10))
         decided.append(f"I decide d{len(decided)}x")
-        reads = [Call(tool="read_file", arguments={"path": "a"})] * (32 if len(decided) == 30 else 1)
+        reads = [Call(tool="read_file", arguments={"path": "a"})] * (32 if len(decided) == TURNS // 2 else 1)
         return Says(f"{decided[-1]}. {'I think. ' * 1_500}", reads, (tokens, 3_000))
 
     async with agents(tmp_path, {"go": script}, agent_turns=70, **settings) as at:
@@ -317,9 +321,9 @@ async def test_a_long_task_fits_into_the_context_and_what_was_decided_stays(tmp_
         last = "".join(at.model.requests[-1].said)
         assert result.text.startswith("All is done.\n")
         assert [one for one in decided if one not in last] == []
-        assert any(one.said[-1] == SUMMARISE and not one.tools for one in at.model.requests)
+        assert sum(one.said[-1] == SUMMARISE and not one.tools for one in at.model.requests) > 1
         kept = json.loads(await at.jobs.transcript(handle(result.text)))["messages"]
-        assert sum("x" * 97 in str(one) for one in kept if one["role"] == "tools") == 60
+        assert sum("x" * 97 in str(one) for one in kept if one["role"] == "tools") == TURNS
         # A resumed agent goes on from the summary.
         again = await at.agent("and now?", resume=handle(result.text))
         assert again.text.startswith("All is done.\n")

@@ -14,7 +14,7 @@ from tests.agents.test_agent_rights import WRITES
 from tests.agents.test_agent_worktree import repository
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.calling import held
-from tests.support.live import ERAS, Messages, Setup, connected_to, serving, text
+from tests.support.live import Messages, Setup, connected_to, serving, text
 from tests.support.processes import arguments, processes
 
 TASK = {"description": "a test", "prompt": "go"}
@@ -35,7 +35,8 @@ def setup(folder: Path, url: str, mode: str) -> Setup:
 async def test_a_reading_agent_changes_nothing_another_writes_and_an_isolated_one_sees_its_worktree_only(
     tmp_path: Path,
 ) -> None:
-    """One server for all three, because each imports the library of its model."""
+    """One server for all three, because each imports the library of its model. Over the wire the protocol
+    generations differ in nothing of this; `test_agent.py` has both."""
     root = tmp_path / "root"
     command = f"cat a.txt; cat {root}/elsewhere.txt; ls -a {root}; echo x > {root}/planted; echo y > mine"
     scripts = {
@@ -46,24 +47,20 @@ async def test_a_reading_agent_changes_nothing_another_writes_and_an_isolated_on
     heard = Messages()
     with model_api(scripts) as model, serving(setup(tmp_path, model.url, "workspace-write"), "http") as url:
         before = held(root)
-        for era in ERAS:
-            async with connected_to(url, "http", mode=era, logging_callback=heard.take) as client:
-                result = await client.call_tool("Agent", {**TASK, "subagent_type": "Explore"})
-                assert text(result).startswith("I could not.")
-                replies = model.requests[-1].results
-                assert all("the agent type Explore allows" in reply for reply in replies)
-                assert held(root) == before
-                await client.call_tool("Agent", TASK)
-                assert held(root) == {**before, "a.txt": b"changed\n", "b.txt": b"new"}
-                if era == "legacy":
-                    quick = {**TASK, "prompt": "quick", "run_in_background": True}
-                    (handle,) = set(HANDLE.findall(text(await client.call_tool("Agent", quick))))
-                    assert await heard.message() == f"{handle} (a test) finished"
-            (root / "a.txt").write_bytes(b"old\n")
+        async with connected_to(url, "http", mode="legacy", logging_callback=heard.take) as client:
+            result = await client.call_tool("Agent", {**TASK, "subagent_type": "Explore"})
+            assert text(result).startswith("I could not.")
+            replies = model.requests[-1].results
+            assert all("the agent type Explore allows" in reply for reply in replies)
+            assert held(root) == before
+            await client.call_tool("Agent", TASK)
+            assert held(root) == {**before, "a.txt": b"changed\n", "b.txt": b"new"}
+            quick = {**TASK, "prompt": "quick", "run_in_background": True}
+            (handle,) = set(HANDLE.findall(text(await client.call_tool("Agent", quick))))
+            assert await heard.message() == f"{handle} (a test) finished"
             (root / "b.txt").unlink()
-        repository(root)
-        (root / "elsewhere.txt").write_text("of the user\n", encoding="utf-8")
-        async with connected_to(url, "http", mode="auto") as client:
+            repository(root)
+            (root / "elsewhere.txt").write_text("of the user\n", encoding="utf-8")
             done = await client.call_tool("Agent", {**TASK, "prompt": "apart", "isolation": "worktree"})
             assert text(done).startswith("Done."), text(done)
         result = model.requests[-1].results[0]
@@ -82,6 +79,7 @@ def kill(at: Setup) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.long  # two servers, of which each imports the library of its model
 async def test_a_task_packet_runs_as_an_agent_and_after_a_kill_the_next_server_says_what_ended(
     tmp_path: Path, gate: threading.Event
 ) -> None:

@@ -12,11 +12,14 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
+from mcp_toolserver.commands.doctor.doctor import check_model
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.invocation import load
+from mcp_toolserver.settings import Settings
 from tests import ROOT
 from tests.agents.test_models import KEY, PATH
 from tests.agents.test_provider_behaviours import HERE, turn
 from tests.support.live import text
-from tests.support.process_layer import ran, server_command
 from tests.web.web import Reply, site
 
 PAGE = (ROOT / "docs/agent-model.md").read_text(encoding="utf-8")
@@ -75,22 +78,28 @@ async def test_the_documented_steps_give_agents_each_kind_of_model(tmp_path: Pat
             tasks.start_soon(set_up, name, config, tmp_path / name)
 
 
-def test_the_check_of_a_model_says_what_is_wrong(tmp_path: Path) -> None:
+def test_the_check_of_a_model_says_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In this process: the steps above run the command."""
+
     def route(reply: Reply) -> None:
         if json.loads(reply.asked.body)["model"] == "large":
             turn(stop="cut")(reply, "openai")
         else:
             reply.say('{"error": {"message": "no such model: small"}}', status=404)
 
+    # The check sets it, too.
+    caplog.set_level("ERROR", logger="mcp_toolserver")
     with site({PATH["openai"]: route}) as at:
         config = '[agent]\nprovider = "openai"\nmodel = "large"\nmodels = ["Explore=small"]\n'
         (file := tmp_path / "c.toml").write_text(f'{config}base-url = "{at.url}/v1"\n', encoding="utf-8")
-        command = [*server_command(), "doctor", "--check-model"]
-        said = ran([*command, "--config", str(file), "--json"], env=os.environ)
-        large, small = json.loads(said.stdout)
-        assert (said.returncode, said.stderr, len(at.asked)) == (2, "", 2)
+        asked = load(["doctor", "--check-model", "--config", str(file), "--json"], {})
+        assert (asked.check_model, check_model(asked.settings, as_json=asked.json)) == (True, 2)
+        large, small = json.loads(capsys.readouterr().out)
+        assert len(at.asked) == 2
     assert (large["standing"], large["detail"]) == ("holds", "openai, large: answers")
     assert (small["what"], small["standing"]) == ("model of agents", "missing")
     assert small["detail"].endswith('check model and base-url of [agent]. It says: "no such model: small"')
-    none = ran(command, env=os.environ)
-    assert (none.returncode, none.stdout, "there is no model" in none.stderr) == (2, "", True)
+    with pytest.raises(SettingsError, match="there is no model"):
+        check_model(Settings(), as_json=False)

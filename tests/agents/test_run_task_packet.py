@@ -50,9 +50,8 @@ async def test_a_prompt_runs_as_an_agent_with_the_messages_that_came_before(at: 
 
 
 WORDS = (
-    *("I could not fix the tests.", "I am blocked: the registry needs a password.", "The build still fails."),
-    *("All done, except that nothing compiles.", "Sorry, this is beyond what I can do.", "I gave up."),
-    *("I need your decision before I go on.", "Done? No: two tests fail.", "The disk is full."),
+    "I am blocked: the registry needs a password.",
+    "Done? No: two tests fail.",
     "OUTCOME: I do not know",
 )
 """What agents say whose work is not done. When they are asked, they say it again."""
@@ -80,17 +79,17 @@ async def test_only_an_agent_that_states_that_its_work_is_done_completes_a_task_
     at: Agents,
 ) -> None:
     at.plays({f"{name}!": says for name, says in ENDS.items()})
-    after: dict[str, str] = {}
     for name in ENDS:
         first = await created(at.server, prompt=f"{name}!")
-        command = f"touch '{name}'"
-        after[name] = await created(at.server, command=command, description="Go on", blocked_by=[first])
         assert ("[failed: Its agent " in await ended(at.server, first)) == (name not in SUCCEED), name
+    # What waits for a task, and schedules, see the same end.
+    for name in ("done", "failed", "silent"):
+        first = await created(at.server, prompt=f"{name}!")
+        after = await created(at.server, command=f"touch '{name}'", description="Go on", blocked_by=[first])
         run = await scheduled(at.server, f"{name}!")
         assert (run.outcome == "succeeded") == (name in SUCCEED), (name, run.output)
-    for name in SUCCEED:
-        assert "completed" in await ended(at.server, after[name]), name
-    assert {path.name for path in at.root.iterdir()} == {*SUCCEED}
+        assert ("[completed" in await ended(at.server, after)) == (name in SUCCEED), name
+    assert {path.name for path in at.root.iterdir()} == {"done"}
     # What was said is kept, with how it ended.
     assert "I need a key." in (await scheduled(at.server, "blocked!")).output
 

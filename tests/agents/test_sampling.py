@@ -88,12 +88,18 @@ def outcome(result: mcp.CallToolResult) -> str:
     return f"{found[1]} after {found[2]}"
 
 
+LONG = (("http", "auto"), ("sse", "legacy"))
+
+
 async def idle(app: Application) -> None:
     """Wait until no call and no agent runs."""
     await until(lambda: not app.background._tasks)
 
 
-@pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("http", "auto"), ("sse", "legacy")])
+@pytest.mark.parametrize(
+    ("transport", "era"),
+    [("stdio", "legacy"), *(pytest.param(*one, marks=pytest.mark.long) for one in LONG)],
+)
 async def test_an_agent_uses_the_model_of_its_client(transport: str, era: str, tmp_path: Path) -> None:
     sampler, heard = Sampler(), list[str | None]()
 
