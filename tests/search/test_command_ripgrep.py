@@ -1,5 +1,6 @@
 """`rg` is a program of commands: that of the machine, else the one that the server searches with."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from tests.support.workshop import program, workshop
 OWN = f"{COMMAND_PATH}/rg"
 
 
-@pytest.mark.parametrize(("user", "mode"), [(USERS[0], READ_ONLY), (USERS[-1], FULL)])
+@pytest.mark.parametrize(
+    ("user", "mode"), [(USERS[0], READ_ONLY), pytest.param(USERS[-1], FULL, marks=pytest.mark.long)]
+)
 def test_commands_search_with_the_ripgrep_of_the_server(user: str, mode: str) -> None:
     with scene(user) as of:
         # All programs of the machine without its ripgrep, if it has one.
@@ -41,12 +44,13 @@ async def test_behind_landlock_alone_commands_have_it_too(
         assert (await call(server, "bash", command="rg -c hello f")).text == "1\n"
 
 
-def test_the_ripgrep_of_the_machine_comes_first() -> None:
-    with scene(USERS[0]) as of:
-        program(of.outside / "bin", "rg", "echo theirs")
-        of.own()
-        with serving(of, READ_ONLY, around=("env", f"PATH={of.outside}/bin")) as server:
-            assert server.bash("rg hello f") == "theirs\n"
+async def test_the_ripgrep_of_the_machine_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "bin", "rg", "echo theirs")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    async with workshop(tmp_path) as server:
+        assert (await call(server, "bash", command="rg hello f")).text == "theirs\n"
 
 
 def test_a_program_in_the_workspace_is_never_the_one_of_the_server() -> None:

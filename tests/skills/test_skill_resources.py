@@ -59,9 +59,8 @@ async def test_a_prompt_takes_no_rights_and_leaves_the_active_skill(tmp_path: Pa
         assert not (await client.call_tool("read_file", {"path": "a.txt"})).is_error
 
 
-@eras
 async def test_prompts_are_the_skills_for_users_and_never_replace_those_of_the_server(
-    era: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     files = {
         ".claude/commands/quick.md": "Quick.",
@@ -70,7 +69,7 @@ async def test_prompts_are_the_skills_for_users_and_never_replace_those_of_the_s
         ".agents/skills/mine/SKILL.md": skill("For users.", disable_model_invocation="true"),
         ".agents/skills/shown/SKILL.md": '---\ndescription: "a\\u202eb"\n---\nx',
     }
-    async with skilled(tmp_path, files) as made, made.client(era) as client:
+    async with skilled(tmp_path, files) as made, made.client() as client:
         await call(made, "save_skill", name="saved", description="d", prompt="Saved.")
         await call(made, "save_skill", name="own", description="d", prompt="p", userInvocable=False)
         assert await _names(client) == [*ARGUMENTS, "mine", "shown", "quick", "saved"]
@@ -113,8 +112,7 @@ async def test_without_the_tool_no_skill_is_shown(tmp_path: Path) -> None:
             await refusal(client, "skill://release/SKILL.md")
 
 
-@eras
-@pytest.mark.parametrize("says", ["allow", "deny"])
+@pytest.mark.parametrize(("era", "says"), [("legacy", "allow"), ("auto", "deny")])
 async def test_a_rule_that_asks_is_asked_about_a_prompt_and_not_about_a_list(
     era: str, says: str, tmp_path: Path
 ) -> None:
@@ -212,11 +210,10 @@ async def _bytes(client: Client, uri: str) -> bytes:
     return content.text.encode()
 
 
-@eras
-async def test_many_skills_come_in_pages(era: str, tmp_path: Path) -> None:
+async def test_many_skills_come_in_pages(tmp_path: Path) -> None:
     names = [f"s{number:03}" for number in range(PAGE + 3)]
     files = {f".agents/skills/{name}/SKILL.md": skill(name=name, description="d") for name in names}
-    async with skilled(tmp_path, files) as made, made.client(era) as client:
+    async with skilled(tmp_path, files) as made, made.client() as client:
         first = await _ask(client, "skills/list")
         second = await _ask(client, "skills/list", cursor=first["nextCursor"])
         found = [one["frontmatter"]["name"] for one in (*first["skills"], *second["skills"])]
@@ -225,12 +222,11 @@ async def test_many_skills_come_in_pages(era: str, tmp_path: Path) -> None:
             await _ask(client, "skills/list", cursor="nothing")
 
 
-@eras
 async def test_what_is_no_skill_is_an_error_and_what_is_not_in_its_folder_is_not_read(
-    era: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     files = {RELEASE: GOOD, ".agents/skills/unnamed/SKILL.md": skill("the secret")}
-    async with skilled(tmp_path, files) as made, made.client(era) as client:
+    async with skilled(tmp_path, files) as made, made.client() as client:
         for uri in (
             "skill://none/SKILL.md",
             "skill://release/other.md",
