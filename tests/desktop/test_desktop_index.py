@@ -4,8 +4,6 @@ anywhere, and only what a call may see is returned.
 
 from pathlib import Path
 
-import pytest
-
 from mcp_toolserver.text.desktop.programs import MOST_NAMED, PROGRAMS, is_unindexed
 from tests.desktop.desktop import desktop_server, given, stand_ins
 from tests.support.processes import call
@@ -28,30 +26,24 @@ def fill(folder: Path, *files: str) -> None:
         path.write_text("x", encoding="utf-8")
 
 
-LOCATE = ["--all", "--null", "--ignore-case", "--limit", "1000", "--", "{root}/*", HOSTILE]
-TRACKER = ["search", "--limit", "1000", "--disable-color", "--", HOSTILE]
+ARGUMENTS = {
+    "plocate": ("linux", ["--all", "--null", "--ignore-case", "--limit", "1000", "--", "{root}/*", HOSTILE]),
+    "mdfind": ("darwin", ["-0", "-onlyin", "{root}", f" {HOSTILE}"]),
+    "localsearch": ("linux", ["search", "--limit", "1000", "--disable-color", "--", HOSTILE]),
+}
+"""Of each program with a format of its own."""
 
 
-@pytest.mark.parametrize(
-    ("program", "platform", "expected"),
-    [
-        ("plocate", "linux", LOCATE),
-        ("locate", "linux", LOCATE),
-        ("mdfind", "darwin", ["-0", "-onlyin", "{root}", f" {HOSTILE}"]),
-        ("localsearch", "linux", TRACKER),
-        ("tracker3", "linux", TRACKER),
-    ],
-)
-async def test_a_query_is_one_word_and_never_an_option(
-    program: str, platform: str, expected: list[str], tmp_path: Path
-) -> None:
-    path = indexed(tmp_path, program)
-    async with desktop_server(tmp_path, path=path, environ={}, platform=platform) as server:
-        result = await call(server, "mdfind", query=HOSTILE)
-        assert (result.error, "nothing found" in result.text) == (None, True)
-        assert given(tmp_path) == [program, *(word.format(root=tmp_path / "root") for word in expected)]
-        for query in ("a\0b", ""):
-            assert (await call(server, "mdfind", query=query)).error == "invalid_input"
+async def test_a_query_is_one_word_and_never_an_option(tmp_path: Path) -> None:
+    for program, (platform, expected) in ARGUMENTS.items():
+        (folder := tmp_path / program).mkdir()
+        path = indexed(folder, program)
+        async with desktop_server(folder, path=path, environ={}, platform=platform) as server:
+            result = await call(server, "mdfind", query=HOSTILE)
+            assert (result.error, "nothing found" in result.text) == (None, True)
+            assert given(folder) == [program, *(word.format(root=folder / "root") for word in expected)]
+            for query in ("a\0b", ""):
+                assert (await call(server, "mdfind", query=query)).error == "invalid_input"
     assert not list(tmp_path.rglob("evil"))
 
 
@@ -114,36 +106,46 @@ def test_what_mdutil_reports_is_that_of_the_volume() -> None:
         assert is_unindexed(printed.encode(), folder) is unindexed, folder
 
 
+UNKNOWN = ("invalid_input", "does not understand")
 LOADS = "echo '[UserQueryParser] Loading keywords' >&2"
 
 
+FAILURES: tuple[tuple[str, dict[str, str], tuple[tuple[str, str, str | None, str], ...]], ...] = (
+    (
+        "linux",
+        {"plocate": ""},
+        (
+            ("plocate", "exit 1", None, "nothing found"),
+            ("plocate", "echo secret: no database >&2; exit 1", "unavailable", "plocate failed"),
+            ("plocate", "exit 2", "unavailable", "plocate failed"),
+        ),
+    ),
+    # There is no mdutil.
+    ("darwin", {"mdfind": LOADS}, (("mdfind", LOADS, None, "nothing found"),)),
+    (
+        "darwin",
+        {"mdfind": LOADS, "mdutil": ""},
+        (
+            ("mdutil", "printf '/:\\n\\tIndexing disabled.\\n'", "unavailable", "glob_search"),
+            ("mdutil", "printf '/:\\n\\tIndexing enabled. \\n'", None, "nothing found"),
+            ("mdutil", "exit 1", None, "nothing found"),
+            ("mdfind", "echo \"Failed to create query for 'secret'.\"; exit 1", *UNKNOWN),
+            ("mdfind", "echo secret >&2; exit 1", "unavailable", "no index"),
+        ),
+    ),
+)
+"""What a server finds as it starts, and what these programs do then."""
+
+
 async def test_nothing_is_concluded_from_a_failure_or_where_there_is_no_index(tmp_path: Path) -> None:
-    rows: tuple[tuple[str, dict[str, str], str | None, str], ...] = (
-        ("linux", {"plocate": "exit 1"}, None, "nothing found"),
-        (
-            "linux",
-            {"plocate": "echo secret: no database >&2; exit 1"},
-            *("unavailable", "plocate failed"),
-        ),
-        ("linux", {"plocate": "exit 2"}, "unavailable", "plocate failed"),
-        # There is no mdutil.
-        ("darwin", {}, None, "nothing found"),
-        ("darwin", {"mdutil": "printf '/:\\n\\tIndexing disabled.\\n'"}, "unavailable", "glob_search"),
-        ("darwin", {"mdutil": "printf '/:\\n\\tIndexing enabled. \\n'"}, None, "nothing found"),
-        ("darwin", {"mdutil": "exit 1"}, None, "nothing found"),
-        (
-            "darwin",
-            {"mdfind": "echo \"Failed to create query for 'secret'.\"; exit 1"},
-            *("invalid_input", "does not understand"),
-        ),
-        ("darwin", {"mdfind": "echo secret >&2; exit 1"}, "unavailable", "no index"),
-    )
-    for platform, scripts, error, words in rows:
-        path = stand_ins(tmp_path, {"mdfind": LOADS, **scripts})
+    for platform, programs, rows in FAILURES:
+        path = stand_ins(tmp_path, programs)
         async with desktop_server(tmp_path, path=path, environ={}, platform=platform) as server:
-            result = await call(server, "mdfind", query="x")
-        assert (result.error, words in result.text) == (error, True), result.text
-        assert "secret" not in result.text
+            for program, script, error, words in rows:
+                stand_ins(tmp_path, {program: script})
+                result = await call(server, "mdfind", query="x")
+                assert (result.error, words in result.text) == (error, True), result.text
+                assert "secret" not in result.text
     async with desktop_server(tmp_path, path=[str(tmp_path)], environ={}) as server:
         assert "mdfind" not in names(server)
         none = "no plocate or locate or localsearch or tracker3"

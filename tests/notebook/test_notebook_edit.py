@@ -98,9 +98,9 @@ PLACES: tuple[tuple[dict[str, Any], int], ...] = (
 )
 
 
-@pytest.mark.parametrize("kind", ["code", "markdown", "raw"])
-async def test_a_cell_is_inserted(bench: Bench, kind: str) -> None:
-    for place, number in PLACES:
+async def test_a_cell_is_inserted(bench: Bench) -> None:
+    rows = [("code", *row) for row in PLACES] + [(kind, *PLACES[0]) for kind in ("markdown", "raw")]
+    for kind, place, number in rows:
         arguments = {"edit_mode": "insert", "new_source": "x\ny", "cell_type": kind, **place}
         after = await edited(bench, written(made()), **arguments)
         found = json.loads(after)
@@ -118,24 +118,17 @@ async def test_a_new_cell_is_code_unless_said_otherwise_and_has_an_id_of_its_own
     assert new == {**new, "cell_type": "code", "outputs": [], "execution_count": None, "metadata": {}}
     assert result.text.startswith(f"Inserted cell 3 (code id={new['id']}) of n.ipynb, which has 4 cells")
     assert result.text.endswith("+1\n\\ No newline at end of file")
-    for _ in range(19):
-        await edit(bench, edit_mode="insert", new_source="1")
-    assert len({cell["id"] for cell in json.loads((bench.root / "n.ipynb").read_bytes())["cells"]}) == 23
+    await edit(bench, edit_mode="insert", new_source="1")
+    assert len({cell["id"] for cell in json.loads((bench.root / "n.ipynb").read_bytes())["cells"]}) == 5
 
 
-async def test_a_cell_is_deleted(bench: Bench) -> None:
-    for number, id_ in enumerate("abc"):
-        expected = made()
-        del expected["cells"][number]
-        for place in ({"cell_id": id_}, {"cell_number": number}):
-            after = await edited(bench, written(made()), edit_mode="delete", **place)
-            assert after == written(expected)
-
-
-async def test_the_source_of_a_deleted_cell_is_shown(bench: Bench) -> None:
+async def test_a_cell_is_deleted_and_its_source_shown(bench: Bench) -> None:
     result = await edit(bench, edit_mode="delete", cell_id="c")
     assert result.text.startswith("Deleted cell 2 (raw id=c) of n.ipynb, which has 2 cells")
     assert "-raw" in result.text
+    expected = made()
+    del expected["cells"][1]
+    assert await edited(bench, written(made()), edit_mode="delete", cell_number=1) == written(expected)
 
 
 async def test_the_only_cell_is_deleted_and_another_put_in_its_place(bench: Bench) -> None:
@@ -194,7 +187,7 @@ async def test_an_encoding_stays(bench: Bench) -> None:
 
 
 async def test_older_minor_versions_have_numbers_and_no_ids(bench: Bench) -> None:
-    for minor in range(5):
+    for minor in (0, 4):
         before = written(made(*cells()[2:], cells()[0], minor=minor))
         after = await edited(bench, before, cell_number=1, new_source="1")
         assert json.loads(after)["cells"][1]["outputs"] == []
