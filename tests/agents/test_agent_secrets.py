@@ -65,7 +65,8 @@ async def test_the_key_and_the_address_appear_nowhere(
     with site(at=(host, 0)) as at:
         at.routes["/v1/messages"] = lambda reply: model(reply, at)
         setup = configured(tmp_path, at, host, mode, "--network", network)
-        async with connected(setup, era=era) as client:
+        # The first agent waits for the library of its model.
+        async with connected(setup, era=era, read_timeout_seconds=120) as client:
             seen.append(str(await client.list_tools()))
             assert "'Agent'" in seen[0]
             for arguments, words in (

@@ -6,6 +6,7 @@ import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,9 @@ async def test_a_reading_agent_changes_nothing_another_writes_and_an_isolated_on
     heard = Messages()
     with model_api(scripts) as model, serving(setup(tmp_path, model.url, "workspace-write"), "http") as url:
         before = held(root)
-        async with connected_to(url, "http", mode="legacy", logging_callback=heard.take) as client:
+        # The first agent waits for the library of its model.
+        options: dict[str, Any] = {"mode": "legacy", "read_timeout_seconds": 120}
+        async with connected_to(url, "http", logging_callback=heard.take, **options) as client:
             result = await client.call_tool("Agent", {**TASK, "subagent_type": "Explore"})
             assert text(result).startswith("I could not.")
             replies = model.requests[-1].results
