@@ -97,7 +97,7 @@ class Runner:
     """What runs the claimed runs of a board: `run` says how each ends."""
 
     def __init__(self, board: StoredBoard, run: Callable[[Claim], Awaitable[Outcome]]) -> None:
-        self.board, self.run, self.lacks, self.free = board, run, "", 1_000
+        self.board, self.run, self.free = board, run, 1_000
         self.owners, self.adopts = {runs_of(LOCAL)}, False
         self.runs: dict[str, Claim] = {}
         self.group: TaskGroup | None = None
@@ -113,7 +113,7 @@ class Runner:
         return list(self.runs.values()) if scheduled else []
 
     async def obstacle(self, rights: str, tool: str) -> str:
-        return self.lacks
+        return ""
 
     def look(self) -> None:
         assert self.group is not None

@@ -20,7 +20,6 @@ import pytest
 from benchmarks.client import Client, Launch, Unanswered
 from mcp_toolserver.stores.board import DIED, BoardLimits
 from tests import ROOT
-from tests.support.extent import rounds
 from tests.support.live import Setup
 
 LATEST = 2.0
@@ -191,9 +190,9 @@ def _follows(before: dict[str, Any], now: dict[str, Any]) -> bool:
     return status != "cancelled"
 
 
-@pytest.mark.rounds
+@pytest.mark.long  # of the gate is the next server of a killed one in test_board_served.py
 def test_killed_servers_lose_nothing_and_run_nothing_twice() -> None:
-    kills, chosen = rounds(4, 200), random.Random(11)
+    kills, chosen = 200, random.Random(11)
     for start in range(0, kills, KILLS_OF_ONE):
         with tempfile.TemporaryDirectory(prefix="boards-", ignore_cleanup_errors=True) as base:
             scene = Scene(base=Path(base), chosen=chosen)

@@ -1,4 +1,4 @@
-"""The task board over real connections, in both eras; and every kind of background job by its id."""
+"""The task board of servers and their clients; and every kind of background job by its id."""
 
 import json
 import os
@@ -12,28 +12,37 @@ import anyio
 import pytest
 from mcp import Client
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
-from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
+from mcp_types import CallToolResult
 
+from mcp_toolserver.app.compose import Application
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.call_scope import LOCAL
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.tasks import NewTask
+from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.stores.board import DIED, LEFT, StoredBoard
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
-from tests.plan.planning import Human
 from tests.protocol.resource_clients import commanding, completed, listed, read, refusal
 from tests.protocol.test_matrix import Ear, listening
 from tests.support.following import following, said
 from tests.support.live import ERAS, Setup, connected, text
 from tests.support.processes import Daemons, until
+from tests.support.workbench import Person
+from tests.tasks.schedules import application, call_by
+from tests.tasks.test_board import ID, created, shows
+from tests.tasks.test_board import ended as over
 from tests.tasks.test_board_killed import begun, call
 
 TASKS = "toolserver://tasks"
-ID = re.compile(r"task_[0-9a-f]{8}")
 
 
 def name_of(result: CallToolResult) -> str:
     assert not result.is_error, text(result)
     return ID.findall(text(result))[0]
+
+
+async def change(app: Application, **arguments: object) -> Result:
+    return await call_by(Person(), app, "TaskUpdate", **arguments)
 
 
 async def ended(client: Client, task: str) -> str:
@@ -78,31 +87,25 @@ async def test_tasks_are_resources_whose_changes_are_told(tmp_path: Path, era: s
 
 async def test_tasks_wait_for_the_end_of_plan_mode(tmp_path: Path) -> None:
     """Also one that is about to start as plan mode begins, and not one that was created in it."""
-    human = Human("Approve")
-    setup = Setup.below(tmp_path, "workspace-write")
-    async with connected(setup, elicitation_callback=human) as client:
-
-        async def create(command: str, *needs: str) -> str:
-            arguments = {"command": command, "subject": "a", "description": "b", "blocked_by": list(needs)}
-            return name_of(await client.call_tool("TaskCreate", arguments))
-
+    human = Person(answers=(("Approve",),))
+    async with application(tmp_path) as app:
+        server = app.dispatcher
         # Loads what tasks need, so that the next one starts soon.
-        await ended(client, await create("true"))
-        gate = name_of(await client.call_tool("TaskCreate", {"subject": "gate", "description": "b"}))
-        waiting = await create("touch waited", gate)
-        soon = [await create(f"touch soon-{number}") for number in range(3)]
-        assert not (await client.call_tool("EnterPlanMode", {})).is_error
-        complete = {"task_id": gate, "status": "completed"}
+        await over(server, await created(server, command="true"))
+        gate = await created(server, subject="gate")
+        waiting = await created(server, command="touch waited", blocked_by=[gate])
+        soon = [await created(server, command=f"touch soon-{number}") for number in range(3)]
+        await call_by(human, app, "EnterPlanMode")
         # What may only read starts no task that may write.
-        assert "workspace-write" in text(await client.call_tool("TaskUpdate", complete))
-        assert "read" in await ended(client, await create("echo read"))
-        assert "pending" in text(await client.call_tool("TaskGet", {"task_id": waiting}))
-        assert not (setup.root / "waited").exists()
-        await client.call_tool("ExitPlanMode", {"plan": "a plan"})
-        await client.call_tool("TaskUpdate", complete)
+        assert "workspace-write" in (await change(app, task_id=gate, status="completed")).text
+        assert "read" in await over(server, await created(server, command="echo read"))
+        assert "pending" in (await call_by(human, app, "TaskGet", task_id=waiting)).text
+        assert not (tmp_path / "root/waited").exists()
+        await call_by(human, app, "ExitPlanMode", plan="a plan")
+        await change(app, task_id=gate, status="completed")
         for task in (*soon, waiting):
-            assert "completed" in await ended(client, task)
-        assert {path.name for path in setup.root.iterdir()} == {"waited", "soon-0", "soon-1", "soon-2"}
+            assert "completed" in await over(server, task)
+    assert {path.name for path in (tmp_path / "root").iterdir()} == {"waited", "soon-0", "soon-1", "soon-2"}
 
 
 async def test_the_tasks_of_a_client_that_left_are_cancelled_with_all_they_started(tmp_path: Path) -> None:
@@ -148,21 +151,18 @@ async def test_the_next_server_runs_what_waited_and_reports_what_ran(tmp_path: P
 
 
 async def test_another_server_sees_a_running_task_but_cannot_stop_it(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write")
-    async with connected(setup) as one, connected(setup) as other:
-        task = name_of(await one.call_tool("TaskCreate", {"command": "echo a; sleep 100"}))
-        note = name_of(await other.call_tool("TaskCreate", {"subject": "x"}))
-        after = name_of(await one.call_tool("TaskCreate", {"command": "echo b", "blocked_by": [note]}))
-        shown = ""
-        with anyio.fail_after(20):
-            while "running" not in shown:
-                shown = text(await other.call_tool("TaskOutput", {"task_id": task, "until": "now"}))
+    async with application(tmp_path) as one, application(tmp_path) as other:
+        task = await created(one.dispatcher, command="echo a; sleep 100")
+        note = await created(other.dispatcher, subject="x")
+        after = await created(one.dispatcher, command="echo b", blocked_by=[note])
+        await shows(other.dispatcher, task, "running")
+        shown = (await call_by(Person(), other, "TaskOutput", task_id=task, until="now")).text
         assert shown == "[running in another server of the workspace; next offset 0]"
-        refused = await other.call_tool("TaskStop", {"task_id": task})
-        assert "runs in another server" in text(refused)
-        await other.call_tool("TaskUpdate", {"task_id": note, "status": "completed"})
-        assert await ended(other, after) == "b\n[completed; next offset 2]"
-        assert not (await one.call_tool("TaskStop", {"task_id": task})).is_error
+        refused = await call_by(Person(), other, "TaskStop", task_id=task)
+        assert "runs in another server" in refused.text
+        await change(other, task_id=note, status="completed")
+        assert await over(other.dispatcher, after) == "b\n[completed; next offset 2]"
+        assert (await call_by(Person(), one, "TaskStop", task_id=task)).error is None
 
 
 async def test_an_mcp_task_is_a_background_job_as_well(tmp_path: Path) -> None:
@@ -221,19 +221,11 @@ async def test_damaged_rights_let_no_task_run(tmp_path: Path) -> None:
 
 
 async def test_reading_what_an_approved_command_printed_asks_nobody(tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text('granted = "read-only"\n', encoding="utf-8")
-    asked: list[str] = []
-
-    async def human(_: object, params: ElicitRequestParams) -> ElicitResult:
-        asked.append(params.message)
-        return ElicitResult(action="accept", content={"decision": "allow"})
-
-    setup = Setup.below(tmp_path, "workspace-write", "--config", str(config))
-    async with connected(setup, elicitation_callback=human) as client:
-        started = await client.call_tool("bash", {"command": "echo ran", "run_in_background": True})
-        (job,) = re.findall(r"bg_\w+", text(started))
-        assert "ran" in text(await client.call_tool("TaskOutput", {"task_id": job}))
-        assert len(asked) == 1
-        await client.call_tool("TaskStop", {"task_id": job})
-    assert ["TaskStop" in question for question in asked] == [False, True]
+    human = Person(says=True)
+    async with application(tmp_path, granted=Permission.READ_ONLY) as app:
+        started = await call_by(human, app, "bash", command="echo ran", run_in_background=True)
+        (job,) = re.findall(r"bg_\w+", started.text)
+        assert "ran" in (await call_by(human, app, "TaskOutput", task_id=job)).text
+        assert len(human.asked) == 1
+        await call_by(human, app, "TaskStop", task_id=job)
+    assert ["TaskStop" in question for question in human.asked] == [False, True]

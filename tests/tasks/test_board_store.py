@@ -1,7 +1,6 @@
 """The store of the task board: limits, several servers, and what becomes of the tasks of ended servers."""
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import anyio
@@ -23,23 +22,6 @@ from mcp_toolserver.stores.board import (
 from mcp_toolserver.stores.database import Database
 
 OTHER = "connection 1"
-
-SERVER = """
-import anyio, os, sys
-from mcp_toolserver.capabilities.tasks import NewTask
-from mcp_toolserver.stores.board import StoredBoard
-from mcp_toolserver.stores.database import Database
-
-async def main():
-    board = StoredBoard(Database(sys.argv[1], ["root"]))
-    for name, owner in (("task_run", "local"), ("task_wait", "local"), ("task_other", "connection 1")):
-        await board.create(owner, name, NewTask(subject=name, command="true"), "{}")
-    await board.create("local", "task_note", NewTask(subject="note", status="in_progress"), "")
-    await board.claim((1, 0), ["local"])
-    os._exit(9)
-
-anyio.run(main)
-"""
 
 
 def database(folder: Path) -> Database:
@@ -95,7 +77,13 @@ async def test_a_server_claims_its_own_ready_tasks_in_order(tmp_path: Path) -> N
 
 
 async def test_the_tasks_of_a_killed_server_are_failed_taken_over_or_cancelled(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", SERVER, str(tmp_path)], check=False)
+    killed = board(tmp_path)
+    for name, owner in (("task_run", LOCAL), ("task_wait", LOCAL), ("task_other", OTHER)):
+        await killed.create(owner, name, NewTask(subject=name, command="true"), "{}")
+    await killed.create(LOCAL, "task_note", NewTask(subject="note", status="in_progress"), "")
+    await killed.claim((1, 0), [LOCAL])
+    # As the kernel does when a process is killed.
+    os.close(killed._database.server._file)
     changed: list[str] = []
     at = StoredBoard(database(tmp_path), changed=lambda _, task: changed.append(task))
     run = (await at.get(LOCAL, "task_run")).detail.summary

@@ -13,8 +13,10 @@ from mcp_toolserver.app.compose import Application, application_of
 from mcp_toolserver.app.schedules import Schedules
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.commands.doctor import facts
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.protocol.http.tokens import GrantFile, ServerLimits
+from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.cron import StoredRun
 from tests.support.named import Names, file_of_tokens
 from tests.support.processes import until
@@ -140,6 +142,10 @@ async def test_what_this_server_cannot_run_waits_with_a_reason_and_is_not_run(tm
             set_next = "UPDATE cron_schedules SET next = ? RETURNING id"
             await app.shared.database.rows(set_next, (0,))
             assert why in (await call(app, "CronList")).text
+            # `doctor` says so, too.
+            own = Settings(root=(str(tmp_path / "root"),), state_dir=str(tmp_path / "state"))
+            found = await anyio.to_thread.run_sync(facts._waiting, own)
+            assert [*found.values()] == ["needs workspace-write"]
             await app.shared.database.rows(set_next, (before.next,))
     async with application(tmp_path) as app:
         await run_next(app)
@@ -282,6 +288,23 @@ async def test_the_runs_of_a_name_end_with_the_server(office: Office) -> None:
         await until((office.root / "a/began").exists)
         serving.cancel_scope.cancel()
     assert (await last_run(office.app)).outcome == "interrupted"
+
+
+async def test_deleting_a_schedule_stops_its_run(tmp_path: Path) -> None:
+    alive = tmp_path / "root/alive"
+    async with application(tmp_path) as app:
+        handle = await create(app, command="while :; do date +%N > alive; sleep 0.05; done")
+        (stored,) = await schedules_of(app).all()
+        await Schedules(app=app, grants=None, clock=SetClock(float(stored.next or 0))).look()
+        await until(alive.exists)
+        deleted = await call(app, "CronDelete", cron_id=handle)
+        assert "its run is being stopped" in deleted.text
+        with anyio.fail_after(20):
+            before, now = None, ""
+            while before != now:
+                before = now
+                await anyio.sleep(0.5)
+                now = alive.read_text(encoding="utf-8")
 
 
 async def test_a_name_has_no_slots_of_its_own(office: Office) -> None:

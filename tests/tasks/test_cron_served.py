@@ -1,28 +1,23 @@
 """Schedules of real servers: over every protocol era, and with the commands `cron run` and `cron list`."""
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 from mcp import Client
 
-from mcp_toolserver.runtime.tasks.runner import RUNNING
 from mcp_toolserver.stores.board import StoredBoard
 from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedules
 from mcp_toolserver.stores.database import Database
 from tests.protocol.resource_clients import read
-from tests.support.extent import rounds
 from tests.support.live import Messages, Setup, connected, text
-from tests.tasks.test_board_killed import begun, call
+from tests.tasks import schedules
 
 SECONDS = 60.0
 
@@ -66,30 +61,10 @@ def cron(setup: Setup, *words: str) -> Sequence[str]:
     return [*setup.command[:program], "cron", *words, *setup.command[program:]]
 
 
-async def test_deleting_a_schedule_stops_its_run(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write")
-    async with connected(setup, era="legacy") as client:
-        handle = await create(client, "touch begun; while :; do date +%N > alive; sleep 0.05; done")
-        assert handle in text(await client.call_tool("CronList", {}))
-    await set_back(setup)
-    async with connected(setup, era="auto") as client:
-        with anyio.fail_after(SECONDS):
-            while not (setup.root / "begun").exists():
-                await anyio.sleep(0.05)
-            result = await client.call_tool("CronDelete", {"cron_id": handle})
-            assert "its run is being stopped" in text(result)
-            before, now = None, ""
-            while before != now:
-                before = now
-                await anyio.sleep(0.5)
-                now = (setup.root / "alive").read_text(encoding="utf-8")
-
-
 @pytest.mark.requirement("SW-69")
 async def test_schedules_run_and_are_listed_without_a_client(tmp_path: Path) -> None:
     setup = Setup.below(tmp_path, "workspace-write")
     listing = cron(setup, "list")
-    assert await said(setup, listing) == "There are no schedules.\n"
     async with connected(setup) as client:
         handle = await create(client, "echo written > file; echo done")
     await set_back(setup)
@@ -123,9 +98,9 @@ async def test_schedules_run_and_are_listed_without_a_client(tmp_path: Path) -> 
 
 
 async def test_a_client_hears_of_the_end_of_its_work_and_reads_what_became_of_it(tmp_path: Path) -> None:
-    setup, heard = Setup.below(tmp_path, "workspace-write"), Messages()
-    async with connected(setup) as client:
-        await create(client, "echo done")
+    setup, heard = Setup(root=tmp_path / "root", home=tmp_path, mode="workspace-write"), Messages()
+    async with schedules.application(tmp_path) as app:
+        await schedules.create(app, command="echo done", catch_up=True)
     await set_back(setup)
     async with connected(setup, era="legacy", logging_callback=heard.take) as client:
         await client.call_tool("TaskCreate", {"command": "exit 3", "subject": "check"})
@@ -133,64 +108,6 @@ async def test_a_client_hears_of_the_end_of_its_work_and_reads_what_became_of_it
         assert sorted(said) == ["cron (echo done) succeeded", "task (check) failed: exit status 3."]
         (schedule,) = json.loads(await read(client, "toolserver://schedules"))
         assert [(run["outcome"], run["output"]) for run in schedule["runs"]] == [("succeeded", "done")]
-
-
-@pytest.mark.rounds
-async def test_each_of_many_jobs_runs_once_on_a_server_that_can_or_waits_with_a_reason(
-    tmp_path: Path,
-) -> None:
-    """The servers: one that may only read, one without bash, and `cron run`."""
-    jobs = rounds(12, 98)
-    setup = Setup.below(tmp_path, "workspace-write")
-    for base, count, one in ((0, jobs, setup), (1_000, 2, replace(setup, mode="danger-full-access"))):
-        with begun(one) as server:
-            note = call(server, "TaskCreate", subject="gate")["structuredContent"]["task"]["task_id"]
-            needs = [note] if base else []
-            for number in range(base, base + count):
-                job = {"schedule": "@hourly", "time_zone": "UTC", "catch_up": True}
-                call(server, "CronCreate", command=f"echo {number}c >> log", **job)
-                script = f"until [ -e go ]; do sleep 0.05; done; echo {number}t >> log"
-                call(server, "TaskCreate", command=script, blocked_by=needs)
-            os.kill(server.pid, signal.SIGKILL)
-    (setup.root / "go").touch()
-    await set_back(setup)
-    others = replace(setup, mode="read-only"), replace(setup, flags=("--exclude-tools", "bash"))
-    with subprocess.Popen(cron(setup, "run"), env=setup.environment, stderr=subprocess.DEVNULL) as running:
-        try:
-            async with connected(others[0]) as reading, connected(others[1]):
-                with anyio.fail_after(5 * SECONDS):
-                    while await _unfinished(setup) > 2 + 2:
-                        await anyio.sleep(0.2)
-                shown = [text(await reading.call_tool(tool, {})) for tool in ("TaskList", "CronList")]
-        finally:
-            running.kill()
-    # The words of `cron` and `doctor` have the same place.
-    doctor = ["doctor" if word == "cron" else word for word in cron(setup, "--json")]
-    found = await anyio.run_process(doctor, env=setup.environment, check=False)
-    details = [one["detail"] for one in json.loads(found.stdout)["findings"] if "work that" in one["what"]]
-    assert sorted(re.sub("_[0-9a-f]+", "", one) for one in details) == [
-        *["cron needs danger-full-access"] * 2,
-        *["task needs danger-full-access"] * 2,
-    ]
-    ran = Counter((setup.root / "log").read_text(encoding="utf-8").split())
-    assert {*ran.values()} == {1}
-    # The tasks that ran when their server was killed have failed.
-    tasks = {f"{number}t" for number in range(RUNNING, jobs)}
-    assert {*ran} == tasks | {f"{number}c" for number in range(jobs)}
-    why = "needs the permission mode danger-full-access; this server has read-only"
-    assert [listing.count(why) for listing in shown] == [2, 2]
-
-
-async def _unfinished(setup: Setup) -> int:
-    """The jobs that run or still have to."""
-    database = stored(setup)
-    (row,) = await database.rows(
-        "SELECT (SELECT count(*) FROM board WHERE runs != '' AND status IN ('pending', 'in_progress')) + "
-        "(SELECT count(*) FROM cron_schedules WHERE next <= strftime('%s', 'now') + 0) AS jobs",
-        (),
-    )
-    database.close()
-    return int(row["jobs"])
 
 
 async def said(setup: Setup, command: Sequence[str]) -> str:

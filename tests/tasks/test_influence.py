@@ -2,21 +2,21 @@
 
 import json
 import re
-import subprocess
-from collections.abc import Generator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mcp_types as mcp
-import pytest
-from mcp import Client
 
-from tests.support.confinement import AS_ROOT_IN_LONG, as_user, scene
+from mcp_toolserver.app.compose import Application
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.pipeline.call import Result
 from tests.support.live import Setup, connected, text
+from tests.support.workbench import Person
+from tests.tasks.schedules import application, call_by, create
+from tests.tasks.test_board import ID, task
 from tests.tasks.test_board_served import ended, name_of
-from tests.tasks.test_cron_served import create
 
 CHANGES: tuple[dict[str, Any], ...] = (
     {"message": "and delete everything"},
@@ -58,112 +58,103 @@ class Work:
                 {"task_id": "OWN", "add_blocks": [self.tasks["agent"]]},
             ),
         }
-        for kind, task in {**self.tasks, "note": self.waits_for, "note before": self.tasks["note"]}.items():
-            found[f"stop the {kind}"] = ("TaskStop", {"task_id": task})
+        for kind, id_ in {**self.tasks, "note": self.waits_for, "note before": self.tasks["note"]}.items():
+            found[f"stop the {kind}"] = ("TaskStop", {"task_id": id_})
             for change in (*CHANGES, *(STATUSES if kind.startswith("note") else ())):
-                found[f"{kind}: {json.dumps(change)}"] = ("TaskUpdate", {"task_id": task, **change})
+                found[f"{kind}: {json.dumps(change)}"] = ("TaskUpdate", {"task_id": id_, **change})
         return found
 
 
-async def made_by(client: Client) -> Work:
-    async def task(**arguments: Any) -> str:
-        return name_of(await client.call_tool("TaskCreate", arguments))
+async def made_by(app: Application) -> Work:
+    async def made(**arguments: Any) -> str:
+        return ID.findall((await call_by(Person(), app, "TaskCreate", **arguments)).text)[0]
 
-    first = await task(subject="before")
-    note = await task(subject="wait", blocked_by=[first])
-    running = await task(command="sleep 300")
+    first = await made(subject="before")
+    note = await made(subject="wait", blocked_by=[first])
     tasks = {
-        "agent": await task(prompt="work", blocked_by=[note]),
-        "command": await task(command="touch made", blocked_by=[note]),
-        "running command": running,
+        "running command": await made(command="sleep 300"),
+        "agent": await made(prompt="work", blocked_by=[note]),
+        "command": await made(command="touch made", blocked_by=[note]),
         "note": first,
     }
-    return Work(waits_for=note, tasks=tasks, schedule=await create(client, "true"))
+    return Work(waits_for=note, tasks=tasks, schedule=await create(app, command="true"))
 
 
-@pytest.fixture(params=AS_ROOT_IN_LONG)
-def setup(request: pytest.FixtureRequest) -> Generator[Setup]:
-    """A server of root, or of an ordinary user, with the folders `part` and `kept`."""
-    with scene(request.param) as made:
-        for folder in ("part", "kept"):
-            (made.root / folder).mkdir()
-            (made.root / folder / "file").write_text("what was there\n" * 9, encoding="utf-8")
-        config = made.base / "config.toml"
-        model = '[agent]\nprovider = "openai"\nbase-url = "http://127.0.0.1:9"\nmodel = "none"\n'
-        config.write_text(model, encoding="utf-8")
-        made.own()
-        flags = ("--config", str(config))
-        yield Setup(
-            root=made.root, home=made.base, mode="danger-full-access", flags=flags, around=as_user(made)
-        )
+MODEL: dict[str, Any] = {"agent_provider": "openai", "agent_base_url": "http://127.0.0.1:9"}
+MODEL["agent_model"] = "none"
 
 
-async def test_who_lacks_a_right_of_deferred_work_can_only_read_it(setup: Setup) -> None:
-
-    async def part(_: object) -> mcp.ListRootsResult:
-        return mcp.ListRootsResult(roots=[mcp.Root.model_validate({"uri": (setup.root / "part").as_uri()})])
-
+async def test_who_lacks_a_right_of_deferred_work_can_only_read_it(tmp_path: Path) -> None:
+    """Three servers of one workspace."""
+    root = tmp_path / "root"
+    (root / "part").mkdir(parents=True)
     wrong: list[str] = []
     async with AsyncExitStack() as stack:
 
-        async def server(mode: str = setup.mode, **options: Any) -> Client:
-            return await stack.enter_async_context(connected(replace(setup, mode=mode), **options))
+        async def server(mode: Permission) -> Application:
+            return await stack.enter_async_context(application(tmp_path, mode, **MODEL))
 
-        strong, equal = await server(), await server()
-        weaker = {
-            "the permission mode danger-full-access": [
-                await server("read-only"),
-                await server("workspace-write"),
-            ],
-            f"the folder {setup.root}": [await server(list_roots_callback=part)],
-        }
+        strong, equal, weak = [
+            await server(mode)
+            for mode in (
+                *(Permission.DANGER_FULL_ACCESS, Permission.DANGER_FULL_ACCESS),
+                Permission.READ_ONLY,
+            )
+        ]
         work = await made_by(strong)
-        for missing, client in ((why, one) for why, clients in weaker.items() for one in clients):
-            own = name_of(await client.call_tool("TaskCreate", {"subject": "own"}))
-            before = [text(await strong.call_tool(*read)) for read in (("TaskList", {}), ("CronList", {}))]
+
+        async def lists() -> list[str]:
+            return [(await call_by(Person(), strong, tool)).text for tool in ("TaskList", "CronList")]
+
+        async def changed(tool: str, **arguments: Any) -> Result:
+            """A change by a client with the same rights."""
+            result = await call_by(Person(), equal, tool, **arguments)
+            assert result.error is None, result.text
+            return result
+
+        for missing, app, person in (
+            ("the permission mode danger-full-access", weak, Person()),
+            (f"the folder {root}", equal, Person(works_in=[str(root / "part")])),
+        ):
+            own = task(await call_by(person, app, "TaskCreate", subject="own"))["task_id"]
+            before = await lists()
             for name, (tool, arguments) in work.operations.items():
                 sent = json.loads(json.dumps(arguments).replace("OWN", own))
-                result = await client.call_tool(tool, sent)
-                if not result.is_error or f"does not have: {missing}." not in text(result):
-                    wrong.append(f"without {missing}, {name}: {text(result)}")
-            for tool, task in ((tool, task) for tool in READS for task in work.tasks.values()):
+                result = await call_by(person, app, tool, **sent)
+                if not result.error or f"does not have: {missing}." not in result.text:
+                    wrong.append(f"without {missing}, {name}: {result.text}")
+            for tool, id_ in ((tool, id_) for tool in READS for id_ in work.tasks.values()):
                 waits = {"until": "now"} if tool == "TaskOutput" else {}
-                if (result := await client.call_tool(tool, {"task_id": task, **waits})).is_error:
-                    wrong.append(f"{tool} of {task}: {text(result)}")
-            after = [text(await strong.call_tool(*read)) for read in (("TaskList", {}), ("CronList", {}))]
+                if (result := await call_by(person, app, tool, task_id=id_, **waits)).error:
+                    wrong.append(f"{tool} of {id_}: {result.text}")
+            after = await lists()
             assert (before, work.schedule in after[1]) == (after, True)
             # A note that no such work waits for stays everybody's.
-            changed = await equal.call_tool("TaskUpdate", {"task_id": own, "status": "completed"})
-            assert not changed.is_error, text(changed)
-        command = [*setup.command, "--permission-mode", "read-only"]
-        at = command.index("--permission-mode")
-        arguments = json.dumps({"task_id": work.waits_for, "status": "completed"})
-        line = [*command[:at], "call", "TaskUpdate", arguments, *command[at:]]
-        ended = subprocess.run(line, env=setup.environment, capture_output=True, check=False, timeout=60)
-        assert (ended.returncode, b"danger-full-access" in ended.stderr + ended.stdout) == (1, True)
+            await changed("TaskUpdate", task_id=own, status="completed")
         assert wrong == []
-        for arguments in (
-            {"task_id": work.tasks["agent"], "message": "x"},
-            {"task_id": work.tasks["agent"], "add_blocked_by": [work.tasks["running command"]]},
-            {"task_id": work.tasks["note"], "status": "completed"},
-            {"task_id": work.waits_for, "status": "completed"},
-        ):
-            changed = await equal.call_tool("TaskUpdate", arguments)
-            assert not changed.is_error, text(changed)
-        assert not (await equal.call_tool("CronDelete", {"cron_id": work.schedule})).is_error
-        stopped = await equal.call_tool("TaskStop", {"task_id": work.tasks["agent"]})
-        assert not stopped.is_error, text(stopped)
-        assert not (await strong.call_tool("TaskStop", {"task_id": work.tasks["running command"]})).is_error
+        agent, running = work.tasks["agent"], work.tasks["running command"]
+        await changed("TaskUpdate", task_id=agent, message="x")
+        await changed("TaskUpdate", task_id=agent, add_blocked_by=[running])
+        await changed("TaskUpdate", task_id=work.tasks["note"], status="completed")
+        await changed("TaskUpdate", task_id=work.waits_for, status="completed")
+        await changed("CronDelete", cron_id=work.schedule)
+        await changed("TaskStop", task_id=agent)
+        assert (await call_by(Person(), strong, "TaskStop", task_id=running)).error is None
 
 
-async def test_what_a_client_removes_from_its_folders_is_lost_to_its_work_and_its_undo(setup: Setup) -> None:
-    kept, removed = setup.root / "kept", setup.root / "part"
-    works = [kept, removed]
+async def test_what_a_client_removes_from_its_folders_is_lost_to_its_work_and_its_undo(
+    tmp_path: Path,
+) -> None:
+    setup = Setup.below(tmp_path, "workspace-write")
+    works = kept, removed = [setup.root / "kept", setup.root / "part"]
+    for place in works:
+        place.mkdir()
+        (place / "file").write_text("what was there\n" * 9, encoding="utf-8")
 
     async def roots(_: object) -> mcp.ListRootsResult:
         return mcp.ListRootsResult(roots=[mcp.Root.model_validate({"uri": one.as_uri()}) for one in works])
 
-    async with connected(replace(setup, mode="workspace-write"), list_roots_callback=roots) as client:
+    async with connected(setup, list_roots_callback=roots) as client:
 
         async def said(tool: str, **arguments: Any) -> str:
             return text(await client.call_tool(tool, arguments))

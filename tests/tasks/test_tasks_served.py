@@ -9,12 +9,11 @@ import anyio
 import pytest
 from mcp import Client
 
-from mcp_toolserver.protocol.tasks.task import CANCELLED
 from mcp_toolserver.stores.tasks import SHUT_DOWN
-from tests.support.families import outcomes
 from tests.support.following import PATIENCE, Follower, options, said
 from tests.support.live import Setup, connected, connected_to, serving, text
-from tests.support.processes import Daemons, arguments, processes
+from tests.support.processes import Daemons, arguments, call, processes
+from tests.support.workshop import workshop
 
 LONG = "echo begun; sleep 1.5; echo at the end"
 
@@ -27,31 +26,6 @@ def setup(tmp_path: Path) -> Setup:
 
 def sleeping(mark: str) -> Sequence[int]:
     return [pid for pid in processes() if arguments(pid) == ["sleep", mark]]
-
-
-async def test_a_long_command_is_followed_and_can_be_ended(setup: Setup) -> None:
-    mark = Daemons().mark
-    async with connected(setup, "http", **options()) as connection:
-        client = Follower(connection)
-        done = await client.begun("bash", command=LONG)
-        endless = await client.begun("bash", command=f"sleep {mark}")
-        assert "begun" not in str(await client.get(endless))
-        state = await client.ended(done)
-        assert "begun\nat the end" in said(state["result"])
-        assert sleeping(mark)
-        await client.cancel(endless)
-        state = await client.ended(endless)
-        assert (state["status"], state["statusMessage"]) == ("cancelled", CANCELLED)
-        assert not sleeping(mark)
-        quick = await client.call("bash", command="echo at once")
-        assert said(quick).startswith("at once")
-        state = await client.until(
-            await client.begun("bash", command="sleep 30", description="a nap"),
-            lambda state: state.get("statusMessage"),
-        )
-        assert "a nap: running for" in state["statusMessage"]
-    # The last one runs until its server ends.
-    assert outcomes(setup.home) == [("bash", outcome) for outcome in ("output", "cancelled") * 2]
 
 
 async def test_the_next_server_on_stdio_knows_what_came_of_tasks(setup: Setup) -> None:
@@ -110,18 +84,12 @@ async def whole(client: Client, handle: str) -> str:
                 return state
 
 
-async def test_what_rules_forbid_in_a_command_is_not_written_to_one(setup: Setup) -> None:
-    config = setup.home / "config.toml"
-    config.write_text('[rules]\ndeny = ["bash(rm *)"]\n', encoding="utf-8")
-    (setup.root / "kept").touch()
-    async with connected(replace(setup, flags=("--config", str(config)))) as client:
-        shell = {"command": "bash", "run_in_background": True, "open_stdin": True}
-        task = re.findall(r"bg_\w{6}", text(await client.call_tool("bash", shell)))[0]
-        refused, sent = [
-            await client.call_tool("SendMessage", {"to": task, "message": message})
-            for message in ("true; rm kept", "ls")
-        ]
-        assert "bash(rm *)" in text(refused)
-        assert refused.is_error
-        assert not sent.is_error
-        assert "kept" in text(await client.call_tool("TaskOutput", {"task_id": task}))
+async def test_what_rules_forbid_in_a_command_is_not_written_to_one(tmp_path: Path) -> None:
+    async with workshop(tmp_path, deny=("bash(rm *)",)) as server:
+        (tmp_path / "root/kept").touch()
+        shell = await call(server, "bash", command="bash", run_in_background=True, open_stdin=True)
+        task = re.findall(r"bg_\w{6}", shell.text)[0]
+        refused = await call(server, "SendMessage", to=task, message="true; rm kept")
+        assert (refused.error, "bash(rm *)" in refused.text) == ("denied", True)
+        assert (await call(server, "SendMessage", to=task, message="ls")).error is None
+        assert "kept" in (await call(server, "TaskOutput", task_id=task)).text
