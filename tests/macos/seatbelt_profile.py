@@ -38,8 +38,7 @@ def allows(
     forms: Sequence[Form], named: Mapping[str, str], operation: str, path: str = "", kind: str = ""
 ) -> bool:
     """Whether the profile lets a process do `operation`, as far as the profiles of the server go."""
-    verdict = False
-    for form in forms:
+    for form in reversed(forms):
         assert isinstance(form, list)
         if form[0] not in ("allow", "deny"):
             continue
@@ -48,8 +47,8 @@ def allows(
         if not any(_covers(each, operation) for each in operations):
             continue
         if not filters or any(_matches(each, path, kind, named) for each in filters):
-            verdict = form[0] == "allow"
-    return verdict
+            return form[0] == "allow"
+    return False
 
 
 def _covers(pattern: str, operation: str) -> bool:
