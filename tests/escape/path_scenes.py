@@ -239,7 +239,7 @@ def hostile_folder(scene: Scene) -> tuple[Path, Path]:
 
 def rounds(scene: Scene, seen: set[str], *both: str) -> Iterator[int]:
     """Enough rounds, and more until the race has been both won and lost, for else it proves nothing."""
-    enough = extent.rounds(2_000, 10_000) if isinstance(scene.resolver, Openat2) else 2_000
+    enough = extent.rounds(300, 10_000 if isinstance(scene.resolver, Openat2) else 2_000)
     for number in range(200_000):
         if number >= enough and seen.issuperset(both):
             return

@@ -125,10 +125,9 @@ def test_nothing_in_the_workspace_raises_the_mode(at: Scene) -> None:
 # --- layers that are missing, or fail ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("user", USERS)
-def test_without_user_namespaces_read_only_commands_still_change_nothing(user: str) -> None:
+def test_without_user_namespaces_read_only_commands_still_change_nothing() -> None:
     required = ("--sandbox", "required")
-    with scene(user) as at, serving(at, READ_ONLY, *required, around=around("user-namespaces")) as server:
+    with scene(USERS[0]) as at, serving(at, READ_ONLY, *required, around=around("user-namespaces")) as server:
         before = at.seen()
         assert server.tools()["bash"]["annotations"]["readOnlyHint"] is True
         harms = "echo x > f; rm g; chmod 777 f; touch f; git tag t; ln f h; echo x > ~/.bashrc"

@@ -16,7 +16,7 @@ from tests import ROOT
 from tests.escape.harm import assert_each_does_harm, cases, place
 from tests.support.cases import collected
 from tests.support.confinement import (
-    BY_USER,
+    AS_ROOT_IN_LONG,
     EVIL,
     PROTECTED_GIT,
     USERS,
@@ -50,8 +50,13 @@ def kept(server: Server) -> Snapshot:
     return {**at.around(), **snapshot(*(at.root / name for name in names))}
 
 
-@pytest.mark.parametrize("mode", [WORKSPACE_WRITE, PROTECTED_GIT])
-@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize(
+    ("user", "mode"),
+    [
+        pytest.param(user, mode, id=f"{user}-{mode}", marks=pytest.mark.xdist_group(user))
+        for user, mode in ((USERS[0], WORKSPACE_WRITE), (USERS[-1], PROTECTED_GIT))
+    ],
+)
 def test_a_command_leaves_nothing_that_acts_later(user: str, mode: str) -> None:
     with scene(user) as at, serving(at, *mode.split()) as server, collected() as case:
         before = kept(server)
@@ -117,7 +122,7 @@ def test_a_write_tool_refuses_a_protected_name(servers: Servers) -> None:
 
 
 @pytest.mark.parametrize("name", [".git/config", ".mcp.json"])
-@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_a_protected_file_that_the_user_replaces_meanwhile_stays_the_users(
     servers: Servers, user: str, name: str
 ) -> None:
@@ -147,9 +152,8 @@ until [ -e "$2" ]; do sleep 0.01; done
 """
 
 
-@pytest.mark.parametrize("user", BY_USER[-1:])
-def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too(user: str) -> None:
-    with scene(user) as at:
+def test_a_repository_kept_elsewhere_in_the_roots_is_protected_too() -> None:
+    with scene(USERS[-1]) as at:
         second = at.base / "run/second"
         second.mkdir()
         put(second / "file", "x\n")
@@ -180,7 +184,7 @@ def test_the_state_of_the_server_is_out_of_sight(servers: Servers, user: str, mo
         planted.unlink()
 
 
-def test_nothing_in_the_workspace_is_ever_imported() -> None:
+def test_nothing_in_the_workspace_is_ever_imported_or_run_in_the_place_of_our_programs() -> None:
     stock, ours = ("json", "re", "sitecustomize", "usercustomize", "encodings"), ("anyio", "wcmatch")
     with scene(USERS[0]) as at:
         mark = at.root / "imported"
@@ -189,36 +193,24 @@ def test_nothing_in_the_workspace_is_ever_imported() -> None:
             put(at.root / f"{name}.py", body)
         put(at.root / "mcp_toolserver/tools/shell/evil.py", body)
         # The package, without the folder that the interpreter is started in.
-        importable = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
-        inside = ("env", f"--chdir={at.root}")
-        with serving(at, WORKSPACE_WRITE, around=inside, environ=importable) as server:
-            server.call("grep_search", pattern="x")
-            server.call("glob_search", pattern="*")
+        for name in ("bwrap", "rg", "git", "bash", "sh", "python3", "setpriv"):
+            put(at.root / "bin" / name, EVIL).chmod(0o755)
+        path = f"{at.root}/bin:{os.environ['PATH']}"
+        environ = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "PATH": path}
+        inside = ("env", f"--chdir={at.root}", f"PATH={path}")
+        with serving(at, WORKSPACE_WRITE, around=inside, environ=environ) as server:
+            assert "hello" in server.call("grep_search", pattern="hello", output_mode="content").text
+            assert "f" in server.call("glob_search", pattern="f").text
             server.call("read_file", path="f")
             server.bash("true")
             assert "evil" not in server.tools()
         assert not mark.exists()
+        assert not (at.root / "bin/evil-ran").exists()
         # What measures coverage would have imported the real one first.
         plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
         naive = [sys.executable, "-c", "import json"]
         subprocess.run(naive, cwd=at.root, env=plain, check=False, capture_output=True)
         assert mark.exists()
-
-
-def test_no_program_of_the_workspace_takes_the_place_of_ours() -> None:
-    with scene(USERS[0]) as at:
-        folder = at.root / "bin"
-        for name in ("bwrap", "rg", "git", "bash", "sh", "python3", "setpriv"):
-            put(folder / name, EVIL).chmod(0o755)
-        path = f"{folder}:{os.environ['PATH']}"
-        around = ("env", f"PATH={path}")
-        with serving(at, WORKSPACE_WRITE, around=around, environ={"PATH": path}) as server:
-            assert "f" in server.call("glob_search", pattern="f").text
-            assert "hello" in server.call("grep_search", pattern="hello", output_mode="content").text
-            before = os.path.lexists(folder / "evil-ran")
-            server.bash("true")
-            assert not before
-            assert not (folder / "evil-ran").exists()
 
 
 ENDINGS = {

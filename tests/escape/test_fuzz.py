@@ -1,4 +1,4 @@
-"""A short form of `python -m benchmarks.fuzz`, with the same seed every time."""
+"""Short forms of `benchmarks.fuzz` and `benchmarks.protected_names`, with the same seeds every time."""
 
 import random
 
@@ -7,7 +7,8 @@ import pytest
 from benchmarks.fuzz import Escaped, fuzzed, prove
 from benchmarks.fuzz_ground import ground
 from benchmarks.hostile_commands import command, entering
-from tests.support.confinement import FULL, READ_ONLY, USERS, WORKSPACE_WRITE, serving
+from benchmarks.protected_names import planted
+from tests.support.confinement import FULL, PROTECTED_GIT, READ_ONLY, USERS, WORKSPACE_WRITE, serving
 from tests.support.extent import rounds
 
 SEED = 2026
@@ -22,9 +23,9 @@ SEED = 2026
     ],
 )
 def test_nothing_random_gets_out(mode: str, user: str) -> None:
-    tally = fuzzed(mode, paths=rounds(300, 600), commands=rounds(20, 30), seed=SEED, user=user)
-    assert tally.succeeded > 40
-    assert tally.refused > 60
+    tally = fuzzed(mode, paths=rounds(120, 600), commands=rounds(8, 30), seed=SEED, user=user)
+    assert tally.succeeded > 20
+    assert tally.refused > 30
 
 
 def test_the_fuzzer_refuses_to_start_without_a_sandbox() -> None:
@@ -43,3 +44,18 @@ def test_every_command_stays_in_the_scene_should_the_sandbox_have_a_hole() -> No
             assert script.startswith(f"{entering(at)}\n")
             assert "../.." not in script
             assert "kill -9 -1" not in script
+
+
+@pytest.mark.rounds
+@pytest.mark.parametrize(
+    ("user", "mode"),
+    [
+        pytest.param(user, mode, id=f"{user}-{mode}", marks=pytest.mark.xdist_group(user))
+        for user, mode in ((USERS[0], WORKSPACE_WRITE), (USERS[-1], PROTECTED_GIT))
+    ],
+)
+def test_no_sequence_plants_or_changes_a_protected_name(user: str, mode: str) -> None:
+    """Slow: every sequence runs several commands, and the whole workspace is compared after each sequence."""
+    tally = planted(user, count=rounds(3, 100), seed=SEED + USERS.index(user), mode=mode)
+    assert tally.calls > 2 * tally.sequences
+    assert tally.errors < tally.calls / 10

@@ -36,7 +36,7 @@ async def run(at: Dispatcher, person: Person, script: str, why: str = "", **more
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("granted", [WRITE, READ])
+@pytest.mark.parametrize("granted", [WRITE, pytest.param(READ, marks=pytest.mark.long)])
 async def test_commands_are_confined_and_a_yes_lets_one_run_out(tmp_path: Path, granted: Permission) -> None:
     outside, inside = tmp_path / "outside", tmp_path / "root" / "inside"
     script = f"echo 1 >> {outside}; echo 1 >> {inside}"
@@ -58,7 +58,7 @@ async def test_commands_are_confined_and_a_yes_lets_one_run_out(tmp_path: Path, 
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", [pytest.param(ERAS[0], marks=pytest.mark.long), ERAS[1]])
 async def test_a_client_of_either_protocol_lets_one_run_out(era: str, tmp_path: Path) -> None:
     asked: list[str] = []
 

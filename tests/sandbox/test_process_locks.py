@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.runtime.sandbox.layers.process_locks import (
-    LockError,
-    everything_but,
-    system_places,
-)
+from mcp_toolserver.runtime.sandbox.layers import landlock
+from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, everything_but, system_places
 from tests.sandbox import attempts
 from tests.sandbox.attempts import METADATA, OUTSIDE_WRITES
 from tests.sandbox.locked import USERS, outcomes, python
+
+BY_USER = [USERS[0], *(pytest.param(user, marks=pytest.mark.long) for user in USERS[1:])]
+"""Root has the most that a lock must stop."""
 
 REFUSED = ("EACCES", "EPERM", "EXDEV")
 
@@ -106,7 +106,7 @@ def tried(user: str, table: Table) -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_what_a_lock_forbids_fails(user: str) -> None:
     """A server tries it in the thread that was locked and in one that started later."""
     came = {
@@ -120,13 +120,13 @@ def test_what_a_lock_forbids_fails(user: str) -> None:
     assert {name: what for name, what in control.items() if what != attempts.DONE} == {}
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_what_a_lock_leaves_works(user: str) -> None:
     came = {f"{name}, {lock}": held(user, lock)[name] for name, locks in tried(user, STILL) for lock in locks}
     assert {case: what for case, what in came.items() if what != attempts.DONE} == {}
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_a_lock_leaves_files_as_they_were(user: str) -> None:
     """Neither content, name, mode, owner, time nor attributes."""
     assert {lock: held(user, lock)["outside"] for lock in EVERY} == dict.fromkeys(EVERY, "")
@@ -139,7 +139,7 @@ def test_danger_full_access_is_not_locked() -> None:
     assert {came[name] for name in names} == {attempts.DONE}
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", BY_USER)
 def test_a_command_has_no_powers_of_root_and_starts_nothing_that_has(user: str) -> None:
     names = ["no_powers", "no_powers_after_exec"]
     for lock in COMMANDS:
@@ -300,3 +300,53 @@ def test_the_hidden_in_a_root_is_kept_or_no_command_runs(tmp_path: Path) -> None
         (tmp_path / name).touch()
     for how, said in (("workspace-write", "LockError"), ("read-only", "kept")):
         assert python(COMMAND, str(tmp_path), how).split() == [said]
+
+
+# --- rules of Landlock: which rights each version has, and what the kernel then refuses ---
+
+SINCE: Mapping[str, int] = {"truncate_outside": 3, "tcp": 4, "signal_outsider": 6, "abstract": 6}
+"""The version that an attempt is refused since."""
+
+
+def test_a_version_refuses_what_it_knows() -> None:
+    free = outcomes(USERS[-1], None, list(SINCE))
+    assert free == dict.fromkeys(SINCE, "done")
+    for abi in (3, 4, 6):
+        came = outcomes(USERS[-1], {"name": "landlock", "abi": abi}, list(SINCE))
+        assert {name: came[name] != "done" for name in SINCE} == {
+            name: abi >= since for name, since in SINCE.items()
+        }, abi
+
+
+def test_each_version_handles_the_rights_that_came_with_it() -> None:
+    for abi, bit in {1: 12, 2: 13, 3: 14, 5: 15, 9: 16}.items():
+        assert landlock.handled_rights(abi) >> bit & 1
+        assert not landlock.handled_rights(abi - 1) >> bit & 1
+
+
+def test_rights_that_a_version_lacks_are_named() -> None:
+    assert landlock.missing_rights(99) == ()
+    assert landlock.missing_rights(9) == ("UDP",)
+    assert "truncating files" in landlock.missing_rights(2)
+    assert "truncating files" not in landlock.missing_rights(3)
+    assert "files" in landlock.missing_rights(0)
+
+
+PLACES: Mapping[str, tuple[dict[str, list[str]], set[str]]] = {
+    "descriptor": ({"reads": ["descriptor"]}, {"read_workspace"}),
+    "path": ({"reads": ["workspace"]}, {"read_workspace"}),
+    "link": ({"reads": ["link"]}, {"read_workspace"}),
+    "listed": ({"listed": ["workspace"]}, {"read_workspace"}),
+    "listed link": ({"listed": ["link"]}, set()),
+    "file": ({"writes": ["outside/old"]}, {"write_outside"}),
+    "missing": ({"reads": ["workspace", "nowhere/at/all"]}, {"read_workspace"}),
+}
+"""By case the rules, and what works of the attempts."""
+
+
+def test_a_rule_for_a_folder_covers_all_below_it() -> None:
+    """Where a link has come since, nothing is granted; what is not there is skipped."""
+    names = ("read_workspace", "write_workspace", "write_outside", "read_hidden")
+    for case, (rules, works) in PLACES.items():
+        came = outcomes(USERS[-1], {"name": "places", **rules}, names)
+        assert {name for name in names if came[name] == "done"} == works, case

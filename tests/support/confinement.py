@@ -31,13 +31,24 @@ USERS = ("root", "unprivileged") if os.geteuid() == 0 else ("unprivileged",)
 BY_USER = [pytest.param(user, id=user, marks=pytest.mark.xdist_group(user)) for user in USERS]
 """One process of the test runner runs all tests of a file for a user, so that they share servers."""
 
-AS_ROOT_IN_LONG = [
-    pytest.param(
-        user, id=user, marks=[pytest.mark.xdist_group(user), *([pytest.mark.long] if user == "root" else [])]
-    )
-    for user in USERS
-]
-"""For tests of features, which hardly depend on who runs the server. Those of the sandbox take `BY_USER`."""
+
+_FOR_ONE = {
+    gate: [
+        pytest.param(
+            user,
+            id=user,
+            marks=[pytest.mark.xdist_group(user), *([pytest.mark.long] if user != gate else [])],
+        )
+        for user in USERS
+    ]
+    for gate in USERS
+}
+
+AS_ROOT_IN_LONG = _FOR_ONE[USERS[-1]]
+"""For tests of features, which hardly depend on who runs the server."""
+
+AS_UNPRIVILEGED_IN_LONG = _FOR_ONE[USERS[0]]
+"""For tests of the sandbox where root, whom no file mode stops, is the harder one to hold."""
 
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
 PROTECTED_GIT = f"{WORKSPACE_WRITE} --git protected"

@@ -19,10 +19,11 @@ PAIRS = ((USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE))
 EACH_ONCE = [pytest.param(one, id="-".join(one), marks=pytest.mark.xdist_group(one[0])) for one in PAIRS]
 """For a fixture."""
 
-each_once = pytest.mark.parametrize(
-    ("user", "mode"),
-    [pytest.param(*one, id="-".join(one), marks=pytest.mark.xdist_group(one[0])) for one in PAIRS],
-)
+_EACH_PAIR = [pytest.param(*one, id="-".join(one), marks=pytest.mark.xdist_group(one[0])) for one in PAIRS]
+
+each_once = pytest.mark.parametrize(("user", "mode"), _EACH_PAIR)
+as_root = pytest.mark.parametrize(("user", "mode"), _EACH_PAIR[:1])
+"""For what depends on neither: on the first pair alone."""
 
 
 @asynccontextmanager

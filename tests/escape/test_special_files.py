@@ -1,6 +1,6 @@
 """What a confined command reaches through pipes, sockets, devices, files of the kernel, and locks.
 
-Message queues, shared memory and abstract sockets are in no folder: tests/escape/test_escape_ipc.py.
+Message queues, shared memory and abstract sockets are in no folder: `test_escape_ipc.py`.
 """
 
 import os
