@@ -6,10 +6,10 @@ import pytest
 
 from tests.sandbox.sandboxed import Ground, Starter, ground, starter
 from tests.support import live
-from tests.support.confinement import BY_USER, USERS, as_user, scene
+from tests.support.confinement import AS_ROOT_IN_LONG, AS_UNPRIVILEGED_IN_LONG, as_user, scene
 
 
-@pytest.fixture(scope="module", params=USERS)
+@pytest.fixture(scope="module", params=AS_UNPRIVILEGED_IN_LONG)
 def process(request: pytest.FixtureRequest) -> Generator[Starter]:
     """What starts commands for a user."""
     with starter(request.param) as started:
@@ -23,7 +23,7 @@ def here(process: Starter) -> Generator[Ground]:
         yield made
 
 
-@pytest.fixture(scope="module", params=BY_USER)
+@pytest.fixture(scope="module", params=AS_ROOT_IN_LONG)
 def url(request: pytest.FixtureRequest) -> Generator[str]:
     """The address of a server over HTTP, run by each user, for sessions of the tests."""
     with scene(request.param) as made:

@@ -16,7 +16,7 @@ from tests.sandbox.test_protected_served import user_runs
 from tests.support.cases import collected, table
 from tests.support.confinement import (
     AS_NOBODY,
-    BY_USER,
+    AS_ROOT_IN_LONG,
     PROTECTED_GIT,
     USERS,
     WORKSPACE_WRITE,
@@ -76,7 +76,7 @@ def test_our_answer_is_that_of_git(tmp_path: Path) -> None:
     assert is_git_directory(str(tmp_path))
 
 
-@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(user: str) -> None:
     with scene(user) as at, serving(at, *PROTECTED_GIT.split()) as server, collected() as case:
         numbered = list(enumerate(ALL))
@@ -95,7 +95,7 @@ def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(user: str) -
                     assert (at.root / f"l{number}").is_dir()
 
 
-@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_no_order_and_no_time_between_commands_completes_a_layout(
     servers: Callable[[str, str], Server], user: str
 ) -> None:

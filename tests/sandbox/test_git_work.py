@@ -21,6 +21,7 @@ from tests.support.confinement import (
     scene,
     serving,
 )
+from tests.support.extent import rounds
 
 FIXED = (
     "export GIT_AUTHOR_DATE=2026-01-02T03:04:05Z GIT_COMMITTER_DATE=2026-01-02T03:04:05Z GIT_AUTHOR_NAME=A "
@@ -58,6 +59,7 @@ def same(said: str, at: Scene) -> str:
     return "\n".join(line for line in lines if not line.startswith(("[exit status", "(no output)"))).strip()
 
 
+@pytest.mark.rounds
 @pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_work_gives_the_same_answers_and_files_as_without_a_sandbox(user: str) -> None:
     with scene(user) as at:
@@ -65,7 +67,7 @@ def test_work_gives_the_same_answers_and_files_as_without_a_sandbox(user: str) -
         at.own()
         with copy_of(at, at.base) as outside, serving(at, WORKSPACE_WRITE) as server, collected() as case:
             server.start("exec sleep 600")
-            for number, (name, calls) in enumerate(WORK.items()):
+            for number, (name, calls) in enumerate(list(WORK.items())[:: rounds(3, 1)]):
                 folder = "." if name.startswith("in the root") else f"case-{number}"
                 program = name.rpartition(": ")[2] if name.startswith("where") else "git"
                 # A shim of a version manager may be there without what it stands for.

@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,8 @@ from tests.sandbox.package_registry import Site, fill, site
 from tests.support import live
 from tests.support.cases import table
 from tests.support.confinement import (
-    BY_USER,
+    AS_ROOT_IN_LONG,
+    READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
     Scene,
@@ -60,7 +61,7 @@ class Network:
         return self.server.bash(self.spelt(script), timeout=120_000)
 
 
-@pytest.fixture(scope="module", params=BY_USER)
+@pytest.fixture(scope="module", params=AS_ROOT_IN_LONG)
 def network(request: pytest.FixtureRequest) -> Generator[Network]:
     with ExitStack() as stack:
         made: Scene = stack.enter_context(scene(request.param))
@@ -113,7 +114,13 @@ INSTALLS = {
 }
 
 
-@pytest.mark.parametrize("program", INSTALLS)
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in ("cargo", "apt-get") else [])
+        for name in INSTALLS
+    ],
+)
 def test_a_package_manager_installs_from_a_listed_registry(network: Network, program: str) -> None:
     named = {"pip": "python3 -m pip", "uv": str(UV)}.get(program, program)
     # A home folder may be closed to the user of the server.
@@ -125,7 +132,9 @@ def test_a_package_manager_installs_from_a_listed_registry(network: Network, pro
     assert "exit status" not in said, said
 
 
-def test_what_was_downloaded_is_there_for_later_servers_of_the_same_workspace_alone(network: Network) -> None:
+def test_what_was_downloaded_is_there_for_later_servers_of_the_same_workspace_alone(
+    network: Network, servers: Callable[[str, str], Server]
+) -> None:
     install = INSTALLS["uv"].replace("install", "install --offline")
     network.bash(INSTALLS["uv"])
     assert network.bash("readlink $CARGO_HOME/config.toml").endswith("/.cargo/config.toml\n")
@@ -134,8 +143,8 @@ def test_what_was_downloaded_is_there_for_later_servers_of_the_same_workspace_al
         assert "tiny runs" in later.bash(network.spelt(install))
     with serving(made, WORKSPACE_WRITE, roots=[made.root / "hostile"]) as elsewhere:
         assert "tiny runs" not in elsewhere.bash(network.spelt(install))
-    with serving(made, "read-only") as reading:
-        assert reading.bash("ls -d /var/tmp/caches; echo $UV_CACHE_DIR").endswith("/tmp/.caches/uv\n")
+    reading = servers(made.user, READ_ONLY)
+    assert reading.bash("ls -d /var/tmp/caches; echo $UV_CACHE_DIR").endswith("/tmp/.caches/uv\n")
 
 
 # --- attacks ---------------------------------------------------------------------------------------------

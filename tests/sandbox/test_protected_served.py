@@ -14,7 +14,8 @@ import pytest
 from tests.support.cases import collected, until
 from tests.support.confinement import (
     AS_NOBODY,
-    BY_USER,
+    AS_ROOT_IN_LONG,
+    AS_UNPRIVILEGED_IN_LONG,
     PROTECTED_GIT,
     READ_ONLY,
     USERS,
@@ -45,8 +46,8 @@ def fresh(request: pytest.FixtureRequest) -> Generator[Server]:
         yield server
 
 
-by_user = pytest.mark.parametrize("server", BY_USER, indirect=True)
-fresh_by_user = pytest.mark.parametrize("fresh", BY_USER, indirect=True)
+by_user = pytest.mark.parametrize("server", AS_ROOT_IN_LONG, indirect=True)
+fresh_by_user = pytest.mark.parametrize("fresh", AS_ROOT_IN_LONG, indirect=True)
 
 CONFIG = "[core]\\nfsmonitor = ./evil\\n"
 PLANT = f"mkdir -p {{0}}/.git/hooks && printf '{CONFIG}' > {{0}}/.git/config && touch {{0}}/.git/hooks/x"
@@ -103,7 +104,7 @@ MODES = (0o1733, 0o733, 0o333, 0o311, 0o711, 0o300)
 PLANTED = ("{}/.vscode/tasks.json", "{}/inner/.envrc", "{}/inner/deep/.git/config")
 
 
-@pytest.mark.parametrize("user", BY_USER)
+@pytest.mark.parametrize("user", AS_UNPRIVILEGED_IN_LONG)
 def test_a_folder_that_may_be_entered_but_not_listed_keeps_nothing(user: str) -> None:
     """Of another user, made before the start or between two commands, and of a command itself."""
     with scene(user) as at:
@@ -131,7 +132,7 @@ def test_a_folder_that_may_be_entered_but_not_listed_keeps_nothing(user: str) ->
                     assert [place for place in places if os.path.lexists(at.root / place)] == []
 
 
-@pytest.mark.parametrize("server", BY_USER[:1], indirect=True)
+@pytest.mark.parametrize("server", AS_ROOT_IN_LONG[-1:], indirect=True)
 def test_a_report_whose_every_note_is_as_long_as_can_be_arrives_whole(server: Server) -> None:
     name = "\N{PILE OF POO}" * 60
     made = f"for i in $(seq 40); do d=long/$i/{name}/{name}/{name}; mkdir -p $d/.vscode; done"
@@ -142,7 +143,7 @@ def test_a_report_whose_every_note_is_as_long_as_can_be_arrives_whole(server: Se
     assert list((server.scene.root / "long").rglob(".vscode")) == []
 
 
-@pytest.mark.parametrize("server", BY_USER[:1], indirect=True)
+@pytest.mark.parametrize("server", AS_ROOT_IN_LONG[-1:], indirect=True)
 def test_the_notice_tells_how_to_restore(server: Server) -> None:
     said = server.bash("mkdir -p 'a b' && echo mine > 'a b/.envrc'")
     restore = re.findall(r"restore it: (mv -- .*?)\]", said)[0]

@@ -10,13 +10,8 @@ import pytest
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from tests.sandbox.weakened_sandbox import Wanted, proof
-from tests.support.confinement import (
-    CONFINED,
-    USERS,
-    Scene,
-    as_user,
-    visible_folder,
-)
+from tests.support.confinement import Scene, as_user, visible_folder
+from tests.support.sessions import each_once
 from tests.support.without import around
 
 READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
@@ -58,8 +53,7 @@ def held(proof: Proof) -> set[str]:
 # --- layers that work ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", CONFINED)
-@pytest.mark.parametrize("user", USERS)
+@each_once
 def test_bubblewrap_is_proven(user: str, mode: str, base: Path) -> None:
     scene = Scene(base=base, user=user)
     (base / "run").mkdir()
@@ -98,9 +92,8 @@ def test_landlock_alone_is_not_used_for_writing_unless_the_operator_says_so(base
     assert any(".git" in reason for reason in allowed.reasons)
 
 
-@pytest.mark.parametrize("mode", CONFINED)
-def test_a_granted_network_is_no_problem_of_the_sandbox(mode: str, base: Path) -> None:
-    proven = proof(Wanted(base=base, mode=mode, options={"network": True}))
+def test_a_granted_network_is_no_problem_of_the_sandbox(base: Path) -> None:
+    proven = proof(Wanted(base=base, mode=WORKSPACE_WRITE, options={"network": True}))
     assert proven.commands == "bubblewrap", proven.reasons
     assert REACHED not in held(proven)
     assert proven.shares_session
@@ -130,10 +123,8 @@ def test_a_state_folder_that_cannot_be_made_is_no_reason_against_the_sandbox(bas
     [
         pytest.param("may write", READ_ONLY, [ROOT], id="the root is writable"),
         pytest.param("may only read", WORKSPACE_WRITE, [WRITABLE], id="the root is not writable"),
-        pytest.param("has network", READ_ONLY, [REACHED], id="network-read-only"),
-        pytest.param("has network", WORKSPACE_WRITE, [REACHED], id="network-workspace-write"),
-        pytest.param("nothing hidden", READ_ONLY, [STATE, HIDDEN], id="secrets-read-only"),
-        pytest.param("nothing hidden", WORKSPACE_WRITE, [STATE, HIDDEN], id="secrets-workspace-write"),
+        pytest.param("has network", READ_ONLY, [REACHED], id="network"),
+        pytest.param("nothing hidden", WORKSPACE_WRITE, [STATE, HIDDEN], id="secrets"),
         pytest.param("root too large", WORKSPACE_WRITE, [OUTSIDE, STATE, HIDDEN], id="outside is writable"),
         pytest.param("landlock instead", WORKSPACE_WRITE, [HOOKS, OUTSIDE, SEEN], id="hooks are writable"),
         pytest.param("host processes", READ_ONLY, [SEEN], id="processes of the host"),
@@ -160,14 +151,11 @@ def test_a_layer_that_does_not_work_is_found_out(
     assert leftovers(wanted) == []
 
 
-@pytest.mark.parametrize("mode", CONFINED)
 @pytest.mark.parametrize(
     ("weakness", "says"), [("joins the machine's network", REACHED), ("cannot share", "no namespace")]
 )
-def test_what_a_session_shares_is_not_used_unless_it_holds(
-    weakness: str, says: str, mode: str, base: Path
-) -> None:
-    proven = proof(Wanted(base=base, mode=mode, weakness=weakness))
+def test_what_a_session_shares_is_not_used_unless_it_holds(weakness: str, says: str, base: Path) -> None:
+    proven = proof(Wanted(base=base, mode=WORKSPACE_WRITE, weakness=weakness))
     assert (proven.commands, proven.shares_session) == ("bubblewrap", False), proven.reasons
     assert REACHED in held(proven)
     (reason,) = proven.reasons
@@ -183,9 +171,8 @@ def test_powers_of_root_that_are_kept_are_found_out(base: Path) -> None:
 
 
 @pytest.mark.parametrize("weakness", ["does not start", "lies", "is cut short"])
-@pytest.mark.parametrize("mode", CONFINED)
-def test_what_did_not_run_proves_nothing(weakness: str, mode: str, base: Path) -> None:
-    wanted = Wanted(base=base, mode=mode, weakness=weakness)
+def test_what_did_not_run_proves_nothing(weakness: str, base: Path) -> None:
+    wanted = Wanted(base=base, mode=WORKSPACE_WRITE, weakness=weakness)
     proven = proof(wanted)
     assert (proven.commands, proven.helpers, proven.checks) == ("none", "none", ())
     assert leftovers(wanted) == []

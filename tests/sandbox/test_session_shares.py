@@ -28,14 +28,13 @@ from tests.support.confinement import (
     WORKSPACE_WRITE,
     Server,
     as_user,
-    by_user,
     put,
     scene,
     serving,
     visible_folder,
 )
 from tests.support.processes import Daemons, asked, broker, outcome, sandbox_in, until
-from tests.support.sessions import called, each_once, holders, two_sessions
+from tests.support.sessions import as_root, called, each_once, holders, two_sessions
 from tests.support.without import around
 
 Servers = Callable[[str, str], Server]
@@ -420,9 +419,9 @@ def test_file_tools_read_it_under_its_own_name(servers: Servers, user: str, mode
     assert "/tmp/read/missing" in missing.text
 
 
-@by_user
-def test_file_tools_write_in_it(servers: Servers, user: str) -> None:
-    server = servers(user, WORKSPACE_WRITE)
+@pytest.mark.xdist_group(USERS[-1])
+def test_file_tools_write_in_it(servers: Servers) -> None:
+    server = servers(USERS[-1], WORKSPACE_WRITE)
     written = server.call("write_file", path="/tmp/written/by/tool", content="one\n")
     assert not written.is_error, written.text
     edited = server.call("edit_file", path="/tmp/written/by/tool", old_string="one", new_string="two")
@@ -447,7 +446,7 @@ def test_no_link_in_it_leads_a_file_tool_out(servers: Servers, user: str, mode: 
     assert "outside" not in server.call("grep_search", pattern="outside", path="/tmp/links").text
 
 
-@each_once
+@as_root
 def test_its_size_is_bounded(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
     said = server.bash("df --block-size=1 --output=size /tmp | tail -1; df --output=itotal /tmp | tail -1")

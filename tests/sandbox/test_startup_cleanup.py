@@ -83,10 +83,9 @@ async def test_a_temporary_file_of_a_killed_server_is_removed_by_the_next(setup:
             await client.call_tool("write_file", {"path": "inner/a", "content": "x"})
         assert sorted(os.listdir(inner)) == sorted([mine.name, living, "a"])
     assert away.exists()
-    async with connected(replace(setup, root=setup.home / "elsewhere")):
-        await until(lambda: not away.exists())
-    async with connected(replace(setup, mode="danger-full-access")):
-        await until(lambda: not (inner / living).exists())
+    flags = ("--root", str(setup.home / "elsewhere"))
+    async with connected(replace(setup, mode="danger-full-access", flags=flags)):
+        await until(lambda: not away.exists() and not (inner / living).exists())
     assert os.listdir(setup.home / "state/running") == []
 
 
@@ -211,20 +210,8 @@ def quarantined(setup: Setup, days: float, size: int = 0) -> Path:
     return folder
 
 
-async def test_the_quarantine_is_bounded_in_age_and_size_when_a_server_starts(setup: Setup) -> None:
-    config = setup.home / "config.toml"
-    config.write_text("quarantine-size = 1\nquarantine-days = 10\n", encoding="utf-8")
-    old, large, small = quarantined(setup, 11), quarantined(setup, 5, 900_000), quarantined(setup, 4, 900_000)
-    (old / "sub").chmod(0)
-    async with connected(replace(setup, flags=("--config", str(config)))):
-        await until(lambda: not old.exists() and not large.exists())
-        assert small.exists()
-        later = quarantined(setup, 3, 900_000)
-    assert small.exists()
-    assert later.exists()
-
-
-async def test_a_package_cache_that_nobody_used_for_long_is_removed_however_deep_it_is(setup: Setup) -> None:
+def unused_cache(setup: Setup) -> Path:
+    """A package cache, deeper than a path may be long, that nobody used for more than a week."""
     cache = setup.home / "state/caches" / secrets.token_hex(8)
     (cache / "files").mkdir(parents=True)
     folder = os.open(cache / "files", os.O_PATH)
@@ -235,16 +222,22 @@ async def test_a_package_cache_that_nobody_used_for_long_is_removed_however_deep
     os.close(folder)
     week = time.time() - 8 * 86400
     os.utime(cache, (week, week))
-    async with connected(setup):
-        await until(lambda: not cache.exists())
+    return cache
 
 
-async def test_what_was_quarantined_while_a_server_runs_stays_until_it_has_ended(setup: Setup) -> None:
+async def test_at_a_start_the_quarantine_is_bounded_and_a_cache_that_nobody_used_for_long_is_removed(
+    setup: Setup,
+) -> None:
+    """But for what was quarantined since another server started that runs."""
     config = setup.home / "config.toml"
-    config.write_text("quarantine-size = 1\n", encoding="utf-8")
-    flags = ("--config", str(config))
-    async with connected(replace(setup, flags=flags)):
-        old, new = quarantined(setup, 1, 2_000_000), quarantined(setup, -0.001, 2_000_000)
-        async with connected(replace(setup, flags=flags)):
-            await until(lambda: not old.exists())
+    config.write_text("quarantine-size = 1\nquarantine-days = 10\n", encoding="utf-8")
+    flagged, cache = replace(setup, flags=("--config", str(config))), unused_cache(setup)
+    old, large, small = quarantined(setup, 11), quarantined(setup, 5, 900_000), quarantined(setup, 4, 900_000)
+    (old / "sub").chmod(0)
+    async with connected(flagged):
+        await until(lambda: not any(map(Path.exists, (old, large, cache))))
+        assert small.exists()
+        new = quarantined(setup, -0.001, 2_000_000)
+        async with connected(flagged):
+            await until(lambda: not small.exists())
             assert new.exists()
