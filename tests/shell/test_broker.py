@@ -150,7 +150,7 @@ def test_what_people_need_and_what_an_operator_names_or_describes_by_a_pattern_i
 # --- what is refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["workspace-write", "", "anything"])
+@pytest.mark.parametrize("mode", ["workspace-write", "anything"])
 def test_a_command_is_refused_where_nothing_holds_it_whoever_asks(
     mode: str, tmp_path: Path, layer: str, at: Broker
 ) -> None:

@@ -30,7 +30,7 @@ from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS
 from tests.lsp.stranger import stranger
 from tests.support import live
 from tests.support.confinement import (
-    BY_USER,
+    AS_ROOT_IN_LONG,
     FULL,
     READ_ONLY,
     USERS,
@@ -38,7 +38,6 @@ from tests.support.confinement import (
     Scene,
     Server,
     as_user,
-    by_user,
     put,
     scene,
     serving,
@@ -50,7 +49,7 @@ from tests.support.sessions import EACH_ONCE, each_once
 WORD = "the-word-that-is-hidden"
 
 
-@pytest.fixture(params=BY_USER)
+@pytest.fixture(params=AS_ROOT_IN_LONG)
 def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Server:
     """A shared server in workspace-write."""
     return servers(request.param, WORKSPACE_WRITE)
@@ -135,34 +134,17 @@ def test_no_socket_outside_the_roots_is_reached(
             assert said.count("failed") == 3 * (len(streams) + 2), way
 
 
-def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached(
-    servers: Callable[[str, str], Server],
-) -> None:
-    server = servers(USERS[0], WORKSPACE_WRITE)
-    with visible_folder() as folder:
-        server.bash("true")
-        with contextlib.chdir(folder), listening(folder / "relative", bound_as="relative"):
-            said = server.bash(connecting(folder / "relative"))
-    assert said.count("failed") == 3, said
-
-
-def test_a_socket_behind_a_link_into_a_hidden_folder_is_not_reached(server: Server) -> None:
-    # Its name lies in the private /tmp, where commands see nothing of this machine.
-    with visible_folder() as folder, tempfile.TemporaryDirectory(dir="/tmp") as hidden:
-        Path(hidden).chmod(0o755)
-        link = Path(hidden) / "link"
-        link.symlink_to(folder)
-        with listening(link / "socket"):
-            said = server.bash(connecting(folder / "socket"))
-    assert said.count("failed") == 3, said
-
-
 def test_a_socket_that_comes_between_two_commands_is_not_reached_by_the_second(server: Server) -> None:
-    with visible_folder() as folder:
+    """Nor one that was bound to a relative name, or behind a link in a folder that commands do not see."""
+    with visible_folder() as folder, tempfile.TemporaryDirectory(dir="/tmp") as hidden, ExitStack() as stack:
         server.bash("true")
-        with listening(folder / "late"):
-            said = server.bash(connecting(folder / "late"))
-    assert said.count("failed") == 3, said
+        Path(hidden).chmod(0o755)
+        (Path(hidden) / "link").symlink_to(folder)
+        stack.enter_context(listening(folder / "late", Path(hidden) / "link/socket"))
+        stack.enter_context(contextlib.chdir(folder))
+        stack.enter_context(listening(folder / "relative", bound_as="relative"))
+        said = server.bash(connecting(*(folder / name for name in ("late", "socket", "relative"))))
+    assert said.count("failed") == 9, said
 
 
 def test_a_socket_that_goes_while_the_sandbox_is_set_up_stops_no_command() -> None:
@@ -308,7 +290,7 @@ ATTACKS = {
 }
 
 
-@by_user
+@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_no_sequence_of_commands_reads_what_a_rule_hides(
     ruled: Callable[[str, str], Server], user: str
 ) -> None:

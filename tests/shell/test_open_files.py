@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 Served = tuple[Client, int, int]
 
 
-@pytest.fixture(scope="module", params=(WORKSPACE_WRITE, FULL))
+@pytest.fixture(scope="module", params=[pytest.param(WORKSPACE_WRITE, marks=pytest.mark.long), FULL])
 def mode(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -186,18 +186,18 @@ async def test_all_output_of_a_background_command_can_be_read_in_pages(small: Be
 
 
 @BOTH
-@pytest.mark.parametrize("ending", ["stop", "close"])
-async def test_nothing_of_a_stopped_background_command_is_left(here: Bench, ending: str) -> None:
-    daemons = Daemons()
-    job = await here.run(f"{daemons.script}sleep 100", background=True, timeout=None)
-    await until(lambda: len(daemons.alive()) == 4)
-    if ending == "stop":
-        assert (await here.call.stop(job.handle)).reason == "stopped"
-    else:
-        await here.commands.aclose()
-        with pytest.raises(Unavailable):
-            await here.run("true")
-    assert daemons.alive() == []
+async def test_nothing_of_a_stopped_background_command_is_left(here: Bench) -> None:
+    first, second = Daemons(), Daemons()
+    jobs = [
+        await here.run(f"{one.script}sleep 100", background=True, timeout=None) for one in (first, second)
+    ]
+    await until(lambda: len([*first.alive(), *second.alive()]) == 8)
+    assert (await here.call.stop(jobs[0].handle)).reason == "stopped"
+    assert (first.alive(), len(second.alive())) == ([], 4)
+    await here.commands.aclose()
+    assert second.alive() == []
+    with pytest.raises(Unavailable):
+        await here.run("true")
 
 
 async def test_only_so_many_commands_run_at_once(at: Broker, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Servers, databases and test runners of other people work in the sandbox of commands.
 
-Real programs, as both users and in both confined modes, or in read-only, which holds more. What is not
+Real programs in read-only, which holds more than workspace-write. What is not
 installed on this machine is skipped.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.confinement import READ_ONLY, USERS, Server
-from tests.support.sessions import each_once
+from tests.support.sessions import as_root
 
 PYTHON = shlex.quote(sys.executable)
 """That of the tests: it has the packages that a project would have."""
@@ -36,6 +36,7 @@ def work(server: Server, folder: str, files: dict[str, str], command: str) -> st
     return server.bash("\n".join([*lines, command, "echo status $?"]), timeout=LIMIT)
 
 
+@pytest.mark.long
 def test_the_tests_of_python_for_servers_pass(servers: Callable[[str, str], Server]) -> None:
     server = servers(USERS[0], READ_ONLY)
     modules = ("test.test_socketserver", "test.test_httpservers")
@@ -69,7 +70,7 @@ MULTIPROCESSING = """
 """
 
 
-@each_once
+@as_root
 def test_processes_of_python_work_together(
     servers: Callable[[str, str], Server], user: str, mode: str
 ) -> None:
@@ -95,7 +96,7 @@ PYTEST = """
 """
 
 
-@each_once
+@as_root
 def test_pytest_runs_on_two_processes(servers: Callable[[str, str], Server], user: str, mode: str) -> None:
     said = work(servers(user, mode), "tests", {"test_a.py": PYTEST}, f"{PYTHON} -m pytest -q -n 2")
     assert "8 passed" in said
