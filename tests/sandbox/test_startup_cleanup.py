@@ -235,7 +235,7 @@ async def test_at_a_start_the_quarantine_is_bounded_and_a_cache_that_nobody_used
     old, large, small = quarantined(setup, 11), quarantined(setup, 5, 900_000), quarantined(setup, 4, 900_000)
     (old / "sub").chmod(0)
     async with connected(flagged):
-        await until(lambda: not any(map(Path.exists, (old, large, cache))))
+        await until(lambda: not any(map(Path.exists, (old, large, cache))), 60)
         assert small.exists()
         new = quarantined(setup, -0.001, 2_000_000)
         async with connected(flagged):
