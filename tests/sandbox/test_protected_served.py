@@ -322,6 +322,7 @@ snapshot.MOST_FOLDERS = 2_000
 """The interpreter runs it before the server: as many as the server allows take minutes to make and remove."""
 
 
+@pytest.mark.long
 def test_with_more_folders_than_can_be_verified_commands_only_remove_some() -> None:
     with scene(USERS[0]) as at:
         patch = put(at.base / "run/patch/sitecustomize.py", FEWER_FOLDERS)
