@@ -2,14 +2,18 @@
 
 import re
 import shutil
-from collections.abc import AsyncGenerator
+import subprocess
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import Conflict
+from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.git import work_trees
@@ -23,11 +27,29 @@ from tests.support.workshop import granted, workshop
 
 EXAMPLE: dict[str, Any] = {"name": "fix-rounding"}
 
-FOUND = HostExecutables(git=GIT, ripgrep=RIPGREP)
+SERVER: dict[str, Any] = {
+    "found": HostExecutables(git=GIT, ripgrep=RIPGREP),
+    "git_author": "n <n@example.org>",
+    "history_size": 0,
+}
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Bench(RepositoryTools):
-    """A server whose root is the folder of a repository, and that repository."""
+    """A clean repository in the root of a server, and the owner of its own who works there."""
+
+    async def ask(self, tool: str, person: Person | None = None, /, **arguments: Any) -> Result:
+        return await super().ask(tool, person or Person(owner=self.place), **arguments)
+
+    @property
+    def place(self) -> str:
+        """The repository, relative to the root."""
+        return f"{self.lair.folder.name}/repository"
+
+    @property
+    def root(self) -> Path:
+        return self.lair.folder.parent
 
     @property
     def folder(self) -> Path:
@@ -35,7 +57,10 @@ class Bench(RepositoryTools):
 
     async def enter(self, name: str = "x", **arguments: Any) -> str:
         """Enter a worktree; its id."""
-        return _id(await self.text("EnterWorktree", name=name, path="repository", **arguments))
+        return _id(await self.text("EnterWorktree", name=name, path=self.place, **arguments))
+
+    async def enter_refused(self, kind: str, **arguments: Any) -> str:
+        return await self.refused(kind, "EnterWorktree", **{"name": "x", "path": self.place, **arguments})
 
     async def leave(self, id_: str, **arguments: Any) -> str:
         return await self.text("ExitWorktree", id=id_, **arguments)
@@ -47,27 +72,52 @@ def _id(text: str) -> str:
     return found[0]
 
 
-@pytest.fixture
-def lair(tmp_path: Path) -> Lair:
-    """A clean repository in the root, and the user's home."""
-    (tmp_path / "root").mkdir()
-    made = Lair(tmp_path / "root")
-    made.git("checkout", "-q", "file.txt")
+def clean(folder: Path) -> Lair:
+    """A repository without changes in the root, and its user's home."""
+    folder.mkdir(parents=True)
+    made = Lair(folder)
+    made.write("file.txt", "one\n")
     return made
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[tuple[Path, Dispatcher]]:
+    """A server that most tests share, each with a repository and an owner of its own."""
+    folder = tmp_path_factory.mktemp("worktrees")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        async with workshop(folder, **SERVER) as made:
+            yield folder / "root", made
+
+
 @pytest.fixture
-async def at(tmp_path: Path, lair: Lair, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Bench]:
-    monkeypatch.setenv("HOME", lair.environ["HOME"])
-    async with workshop(tmp_path, found=FOUND, git_author="n <n@example.org>") as made:
+def at(shared: tuple[Path, Dispatcher], tmp_path: Path) -> Generator[Bench]:
+    root, server = shared
+    lair = clean(root / tmp_path.name)
+    yield Bench(lair=lair, at=server)
+    shutil.rmtree(lair.folder)
+
+
+@asynccontextmanager
+async def own_server(folder: Path, lair: Lair, **options: Any) -> AsyncGenerator[Bench]:
+    """A server on `folder/root`, where the repository is."""
+    async with workshop(folder, **{**SERVER, **options}) as made:
         yield Bench(lair=lair, at=made)
+
+
+@pytest.fixture
+def lair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lair:
+    """A repository for servers of the test's own, which start in the home of its user."""
+    made = clean(tmp_path / "root/own")
+    monkeypatch.setenv("HOME", made.environ["HOME"])
+    return made
 
 
 # --- entering --------------------------------------------------------------------------------------------
 
 
 async def test_a_worktree_has_the_files_of_the_commit_on_a_branch_of_its_own(at: Bench) -> None:
-    result = await at.ask("EnterWorktree", name="x", path="repository")
+    result = await at.ask("EnterWorktree", name="x", path=at.place)
     head = at.lair.git("rev-parse", "HEAD")[:12]
     assert result.data is not None
     assert (result.data["path"], result.data["branch"]) == (f"{at.folder}/x", "worktree-x")
@@ -94,17 +144,17 @@ async def test_relative_paths_commands_and_searches_start_there(at: Bench) -> No
     assert " on worktree-x, 1 file" in await at.text("git_commit", message="m", paths=["new.txt"])
     assert "one" in await at.text("read_file", path=str(at.lair.repository / "file.txt"))
     await at.leave(id_)
-    assert (await at.text("bash", command="pwd")).strip() == str(at.lair.repository.parent)
+    assert (await at.text("bash", command="pwd")).strip() == str(at.root)
     assert "new.txt" in await at.text("grep_search", pattern="needle", path=str(tree))
-    assert "No " in await at.text("grep_search", pattern="needle", path="repository")
+    assert "No " in await at.text("grep_search", pattern="needle", path=at.place)
 
 
 async def test_it_is_the_first_root_of_its_owner_only(at: Bench) -> None:
     other = Person(owner="client:other")
     id_ = await at.enter()
-    assert (await at.text("bash", other, command="pwd")).strip() == str(at.lair.repository.parent)
+    assert (await at.text("bash", other, command="pwd")).strip() == str(at.root)
     await at.refused("not_found", "ExitWorktree", other, id=id_)
-    await at.refused("conflict", "EnterWorktree", other, name="x", path="repository")
+    await at.refused("conflict", "EnterWorktree", other, name="x", path=at.place)
     assert (await at.text("bash", command="pwd")).strip() == str(at.folder / "x")
 
 
@@ -119,13 +169,13 @@ async def test_a_base_is_any_commit(at: Bench) -> None:
 
 async def test_what_is_no_commit_and_no_name_is_refused(at: Bench) -> None:
     for base in ("nothing", "-f", "main..HEAD", "HEAD:file.txt", ":/first", "HEAD^{/x}"):
-        await at.refused("invalid_input", "EnterWorktree", name="x", path="repository", base=base)
+        await at.enter_refused("invalid_input", base=base)
     assert at.lair.git("branch", "--list", "worktree-*") == ""
     for name in (
         *("", ".", "..", "../x", "a/b", "-f", "--force", "x y", "x\n", "x\0", "é", ".git", "x..y", "x.lock"),
         *("x.git", "x.", "a" * 65, "x~1", "x:y", "x\\y", "@{-1}", ".worktrees", ".claude"),
     ):
-        await at.refused("invalid_input", "EnterWorktree", name=name, path="repository")
+        await at.enter_refused("invalid_input", name=name)
     assert not at.folder.exists()
 
 
@@ -133,68 +183,53 @@ async def test_a_session_is_in_one_worktree_and_finds_its_own_again(at: Bench) -
     id_ = await at.enter()
     assert id_ in await at.refused("conflict", "EnterWorktree", name="y", path=".")
     await at.leave(id_)
-    await at.refused("invalid_input", "EnterWorktree", name="x", path="repository", base="HEAD")
-    text = await at.text("EnterWorktree", name="x", path="repository")
+    await at.enter_refused("invalid_input", base="HEAD")
+    text = await at.text("EnterWorktree", name="x", path=at.place)
     assert text.startswith("Entered x again: ")
     assert _id(text) == id_
 
 
 async def test_what_is_taken_is_left_alone(at: Bench) -> None:
     at.lair.git("branch", "worktree-taken")
-    assert "worktree-taken" in await at.refused("conflict", "EnterWorktree", name="taken", path="repository")
+    assert "worktree-taken" in await at.enter_refused("conflict", name="taken")
     (at.folder / "mine").mkdir(parents=True)
-    await at.refused("conflict", "EnterWorktree", name="mine", path="repository")
+    await at.enter_refused("conflict", name="mine")
     assert at.lair.git("branch", "--list", "worktree-mine") == ""
     assert at.lair.git("worktree", "list", "--porcelain").count("worktree ") == 1
     assert not list((at.lair.repository / ".git").glob("mcp-toolserver-*"))
     await at.enter("other")
 
 
-async def test_where_no_worktree_can_be_made_the_error_says_why(at: Bench, tmp_path: Path) -> None:
-    root = at.lair.repository.parent
-    at.lair.git("init", "-q", "--bare", str(root / "bare"))
-    at.lair.git("init", "-q", str(root / "empty"))
-    (root / "plain").mkdir()
+async def test_where_no_worktree_can_be_made_the_error_says_why(at: Bench) -> None:
+    around = at.lair.folder
+    at.lair.git("init", "-q", "--bare", str(around / "bare"))
+    at.lair.git("init", "-q", str(around / "empty"))
+    (around / "plain").mkdir()
     for path, kind, why in (
         ("bare", "not_found", "no git repository"),
         ("plain", "not_found", "no git repository"),
         ("empty", "invalid_input", "make the first with git_commit"),
     ):
-        assert why in await at.refused(kind, "EnterWorktree", name="x", path=path)
+        assert why in await at.enter_refused(kind, path=str(around / path))
     at.lair.git("sparse-checkout", "set", "deep")
-    assert "sparse" in await at.refused("invalid_input", "EnterWorktree", name="x", path="repository")
+    assert "sparse" in await at.enter_refused("invalid_input")
 
 
-async def test_there_is_a_limit_of_files_bytes_and_worktrees(
-    at: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_there_is_a_limit_of_files_and_bytes(at: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_FILES", "MAX_BYTES"):
         with monkeypatch.context() as changed:
             changed.setattr(work_trees, name, 1)
-            assert "too much" in await at.refused(
-                "invalid_input", "EnterWorktree", name="x", path="repository"
-            )
+            assert "too much" in await at.enter_refused("invalid_input")
     assert not at.folder.exists()
-    monkeypatch.setattr(stores, "MOST", 2)
-    for number in range(2):
-        await at.leave(await at.enter(f"w{number}"))
-    text = await at.refused("invalid_input", "EnterWorktree", name="x", path="repository")
-    assert "w0, w1" in text
-    await at.leave(_id(await at.text("EnterWorktree", name="w0", path="repository")), action="remove")
-    await at.enter("x")
 
 
-async def test_a_rule_on_a_file_holds_in_a_worktree_too(
-    tmp_path: Path, lair: Lair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_rule_on_a_file_holds_in_a_worktree_too(tmp_path: Path, lair: Lair) -> None:
     """ATTACK: a worktree has copies of what a rule hides or keeps from being changed."""
-    monkeypatch.setenv("HOME", lair.environ["HOME"])
     lair.write("secret.key", "secret\n")
     lair.commit()
-    deny = ("read_file(repository/secret.key)", "write_file(repository/deep/**)")
-    async with workshop(tmp_path, Permission.WORKSPACE_WRITE, found=FOUND, deny=deny) as server:
-        at = Bench(lair=lair, at=server)
-        assert "secret" not in await at.text("EnterWorktree", name="x", path="repository")
+    deny = ("read_file(own/repository/secret.key)", "write_file(own/repository/deep/**)")
+    async with own_server(tmp_path, lair, mode=Permission.WORKSPACE_WRITE, deny=deny) as at:
+        assert "secret" not in await at.text("EnterWorktree", name="x", path=at.place)
         assert not (at.folder / "x/secret.key").exists()
         assert at.lair.git("status", "--porcelain", cwd=at.folder / "x") == ""
         (at.folder / "x/secret.key").write_text("secret\n", encoding="utf-8")
@@ -217,31 +252,39 @@ async def test_a_clean_worktree_is_removed_with_its_branch(at: Bench) -> None:
     await at.enter()
 
 
-WORK = {
-    "echo x > new": "new (not committed)",
-    "mkdir d && echo x > d/deep": "d/deep (not committed)",
-    "echo x >> file.txt": "file.txt (not committed)",
-    "rm file.txt": "file.txt (not committed)",
-    "git mv file.txt g": "g (not committed)",
-    "git commit -qam m --allow-empty": "commit ",
-    "git checkout -q --detach && git commit -qm other --allow-empty": "commit ",
-    "rm .git": "what lies in its folder",
-    "echo gitdir: /nowhere > .git": "what lies in its folder",
-}
+WORK = (
+    ("echo x > new", "rm new", "new (not committed)"),
+    ("mkdir d && echo x > d/deep", "rm -r d", "d/deep (not committed)"),
+    ("echo x >> file.txt", "git checkout -q file.txt", "file.txt (not committed)"),
+    ("rm file.txt", "git checkout -q file.txt", "file.txt (not committed)"),
+    ("git mv file.txt g", "git reset -q --hard", "g (not committed)"),
+    ("git checkout -q --detach && git commit -qm o --allow-empty", "git checkout -q worktree-x", "commit "),
+    ("mv .git ../kept", "mv ../kept .git", "what lies in its folder"),
+    ("cp .git ../kept; echo gitdir: /nowhere > .git", "mv ../kept .git", "what lies in its folder"),
+    ("git commit -qam m --allow-empty", "true", "commit "),
+)
+"""Work, and how it goes again without ExitWorktree, which names it."""
 
 
 async def test_work_is_discarded_only_on_demand(at: Bench) -> None:
-    who = "export GIT_AUTHOR_NAME=n GIT_AUTHOR_EMAIL=e GIT_COMMITTER_NAME=n GIT_COMMITTER_EMAIL=e"
-    for number, (script, named) in enumerate(WORK.items()):
-        tree = at.folder / f"w{number}"
-        id_ = await at.enter(tree.name)
-        await at.text("bash", command=f"{who}; {script}")
+    id_, tree = await at.enter(), at.folder / "x"
+
+    def run(script: str) -> None:
+        subprocess.run(["sh", "-c", script], cwd=tree, env=dict(at.lair.environ), check=True)
+
+    for script, undo, named in WORK:
+        run(script)
         assert named in await at.refused("conflict", "ExitWorktree", id=id_, action="remove"), script
-        assert (await at.text("bash", command="pwd")).strip() == str(tree)
-        assert named in await at.leave(id_, action="remove", discard_changes=True), script
+        run(undo)
+    assert (await at.text("bash", command="pwd")).strip() == str(tree)
+    for script, named, branch in (("true", "commit ", "  worktree-x\n"), ("echo x > new", "new (not", "")):
+        run(script)
+        assert named in await at.leave(id_, action="remove", discard_changes=True)
         assert not tree.exists()
-        kept = at.lair.git("branch", "--list", f"worktree-{tree.name}") != ""
-        assert kept == script.startswith("git commit"), script
+        assert at.lair.git("branch", "--list", "worktree-x") == branch
+        if branch:
+            at.lair.git("branch", "-qD", "worktree-x")
+            id_ = await at.enter()
 
 
 async def test_a_file_where_git_looks_no_further_is_work(at: Bench) -> None:
@@ -289,10 +332,11 @@ async def test_where_the_folder_is_gone_nothing_is_written_elsewhere(at: Bench) 
         ("git_status", {}),
     ):
         assert id_ in await at.refused("denied", tool, **arguments)
-    assert not list(at.lair.repository.parent.rglob("new"))
+    assert not list(at.root.rglob("new"))
     assert "was gone already" in await at.leave(id_)
     assert at.lair.git("worktree", "list", "--porcelain").count("worktree ") == 1
     await at.text("write_file", path="new", content="x")
+    (at.root / "new").unlink()
     await at.enter()
 
 
@@ -301,24 +345,27 @@ async def test_a_name_whose_folder_is_gone_is_free_and_one_whose_folder_is_somet
 ) -> None:
     await at.leave(await at.enter())
     shutil.rmtree(at.folder / "x")
-    text = await at.text("EnterWorktree", name="x", path="repository")
+    text = await at.text("EnterWorktree", name="x", path=at.place)
     assert text.startswith("Created")
     await at.leave(_id(text))
     (at.folder / "x/.git").unlink()
-    assert _id(text) in await at.refused("conflict", "EnterWorktree", name="x", path="repository")
+    assert _id(text) in await at.enter_refused("conflict")
 
 
-async def test_the_next_server_finds_it(tmp_path: Path, lair: Lair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", lair.environ["HOME"])
-    ids: list[str] = []
-    for _ in range(2):
-        async with workshop(tmp_path, found=FOUND) as server:
-            ids.append(await Bench(lair=lair, at=server).enter())
-    assert ids[0] == ids[1]
-    async with workshop(tmp_path, found=FOUND) as server:
-        at = Bench(lair=lair, at=server)
+async def test_the_next_server_finds_it_and_they_are_limited(
+    tmp_path: Path, lair: Lair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "MOST", 2)
+    async with own_server(tmp_path, lair) as at:
+        await at.leave(await at.enter("w0"))
+        id_ = await at.enter("w1")
+    async with own_server(tmp_path, lair) as at:
+        assert await at.enter("w1") == id_
         await at.refused("not_found", "ExitWorktree", id="worktree_" + "0" * 32)
-        await at.leave(ids[0], action="remove")
+        await at.leave(id_)
+        assert "w0, w1" in await at.enter_refused("invalid_input")
+        await at.leave(await at.enter("w1"), action="remove")
+        await at.enter()
 
 
 async def test_a_session_of_an_interpreter_stays_where_it_is(at: Bench) -> None:
@@ -342,13 +389,11 @@ def _worktrees(server: Dispatcher) -> CallWorktrees:
 async def test_an_isolated_agent_sees_its_worktree_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "outer").mkdir()
-    lair = Lair(tmp_path / "outer")
+    lair = clean(tmp_path / "outer")
     (tmp_path / "root").symlink_to(lair.repository)
-    lair.commit()
     monkeypatch.setenv("HOME", lair.environ["HOME"])
-    async with workshop(tmp_path, found=FOUND, git_author="n <n@example.org>") as server:
-        at, worktrees, agent = Bench(lair=lair, at=server), _worktrees(server), Person(owner="agent_1")
+    async with own_server(tmp_path, lair) as at:
+        worktrees, agent, me = _worktrees(at.at), Person(owner="agent_1"), Person()
         made = await worktrees.isolate("agent_1")
         assert made.path == str(at.folder / "agent_1")
         await at.refused("denied", "read_file", agent, path=str(lair.repository / "file.txt"))
@@ -359,8 +404,8 @@ async def test_an_isolated_agent_sees_its_worktree_only(
         assert " on worktree-agent_1" in await at.text("git_commit", agent, message="m", paths=["new"])
         await at.refused("conflict", "EnterWorktree", agent, name="y")
         await at.refused("not_found", "ExitWorktree", agent, id=made.id)
-        assert "agent works" in await at.refused("conflict", "ExitWorktree", id=made.id, action="remove")
+        assert "agent works" in await at.refused("conflict", "ExitWorktree", me, id=made.id, action="remove")
         await worktrees.end_isolation("agent_1", made)
-        await at.leave(made.id, action="remove", discard_changes=True)
+        await at.text("ExitWorktree", me, id=made.id, action="remove", discard_changes=True)
         with pytest.raises(Conflict, match="branch"):
             await worktrees.isolate("agent_1")

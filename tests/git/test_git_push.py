@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -12,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+import pytest_asyncio
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
@@ -26,23 +28,35 @@ FOUND = HostExecutables(git=GIT)
 FULL, WRITE = Permission.DANGER_FULL_ACCESS, Permission.WORKSPACE_WRITE
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the server that tests share; each has the root to itself."""
+    return tmp_path_factory.mktemp("push")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(folder: Path) -> AsyncGenerator[Dispatcher]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", f"{folder}/root/home")
+        async with workshop(folder, found=FOUND, granted=WRITE, history_size=0) as made:
+            yield made
+
+
 @pytest.fixture
-def lair(tmp_path: Path) -> Lair:
+def lair(server: Dispatcher, folder: Path) -> Generator[Lair]:
     """A repository in the root, with a bare one outside as its remote."""
-    (tmp_path / "root").mkdir()
-    made = Lair(tmp_path / "root")
-    made.git("init", "-q", "--bare", str(tmp_path / "bare"), cwd=tmp_path)
-    made.git("remote", "add", "origin", str(tmp_path / "bare"))
+    made, bare = Lair(folder / "root"), folder / "bare"
+    made.git("init", "-q", "--bare", str(bare))
+    made.git("remote", "add", "origin", str(bare))
     made.git("push", "-q", "origin", "main")
     made.commit()
-    return made
+    yield made
+    subprocess.run(["rm", "-rf", bare, *(folder / "root").iterdir()], check=True)
 
 
 @pytest.fixture
-async def server(tmp_path: Path, lair: Lair, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Dispatcher]:
-    monkeypatch.setenv("HOME", lair.environ["HOME"])
-    async with workshop(tmp_path, found=FOUND, granted=WRITE) as made:
-        yield made
+def bare(folder: Path) -> Path:
+    return folder / "bare"
 
 
 async def push(server: Dispatcher, person: Person | None = None, **arguments: Any) -> Result:
@@ -56,9 +70,9 @@ def head(lair: Lair, bare: Path, branch: str = "main") -> str:
 
 
 async def test_a_push_shows_remote_branch_and_commits_and_needs_a_yes(
-    server: Dispatcher, lair: Lair, tmp_path: Path
+    server: Dispatcher, lair: Lair, bare: Path
 ) -> None:
-    bare, no, yes = tmp_path / "bare", Person(), Person(says=True)
+    no, yes = Person(), Person(says=True)
     before, commit = head(lair, bare), head(lair, lair.repository)
     refused = await push(server, no)
     assert refused.error == "denied"
@@ -79,9 +93,9 @@ async def test_a_push_shows_remote_branch_and_commits_and_needs_a_yes(
 
 
 async def test_only_the_commits_that_were_shown_are_pushed_and_nothing_is_overwritten(
-    server: Dispatcher, lair: Lair, tmp_path: Path
+    server: Dispatcher, lair: Lair, bare: Path
 ) -> None:
-    bare, shown = tmp_path / "bare", head(lair, lair.repository)
+    shown = head(lair, lair.repository)
 
     class Late(Person):
         async def ask(self, question: str) -> bool:
@@ -107,9 +121,9 @@ async def test_only_the_commits_that_were_shown_are_pushed_and_nothing_is_overwr
 
 
 async def test_a_forged_history_is_neither_shown_nor_pushed(
-    server: Dispatcher, lair: Lair, tmp_path: Path
+    server: Dispatcher, lair: Lair, bare: Path
 ) -> None:
-    before = head(lair, tmp_path / "bare")
+    before = head(lair, bare)
     lair.git("checkout", "-q", "--orphan", "other")
     lair.commit()
     lair.git("branch", "-qf", "main")
@@ -121,13 +135,11 @@ async def test_a_forged_history_is_neither_shown_nor_pushed(
     assert "grafts" in refused.text
     grafts.unlink()
     assert "overwritten" in (await push(server, branch="main")).text
-    assert head(lair, tmp_path / "bare") == before
+    assert head(lair, bare) == before
 
 
-async def test_no_argument_or_address_reaches_elsewhere(
-    server: Dispatcher, lair: Lair, tmp_path: Path
-) -> None:
-    before, yes = head(lair, tmp_path / "bare"), Person(says=True)
+async def test_no_argument_or_address_reaches_elsewhere(server: Dispatcher, lair: Lair, bare: Path) -> None:
+    before, yes = head(lair, bare), Person(says=True)
     inner = lair.folder / "inner"
     lair.git("init", "-q", "--bare", str(inner))
     (lair.folder / "link").symlink_to(inner)
@@ -140,11 +152,11 @@ async def test_no_argument_or_address_reaches_elsewhere(
         "option": f"--receive-pack={lair.evil}",
         "host": f"ssh://-oProxyCommand={lair.evil}/x",
         "git": "git://localhost/x",
-        "missing": str(tmp_path / "missing"),
+        "missing": str(bare.parent / "missing"),
     }
     for name, address in addresses.items():
         lair.git("config", f"remote.{name}.url", address)
-    lair.git("config", "submodule.sub.url", str(tmp_path / "bare"))
+    lair.git("config", "submodule.sub.url", str(bare))
     lair.git("config", "--add", "remote.two.url", "https://localhost/a")
     lair.git("config", "--add", "remote.two.url", "https://localhost/b")
     with collected() as case:
@@ -165,7 +177,7 @@ async def test_no_argument_or_address_reaches_elsewhere(
             with case(str(arguments)):
                 assert (await push(server, yes, **arguments)).error == error
     assert yes.asked == []
-    assert (head(lair, tmp_path / "bare"), lair.marker.exists()) == (before, False)
+    assert (head(lair, bare), lair.marker.exists()) == (before, False)
 
 
 HOSTILE = (
@@ -184,14 +196,14 @@ HOSTILE = (
 
 
 async def test_no_program_of_the_repository_runs_and_plain_git_runs_them(
-    server: Dispatcher, lair: Lair, tmp_path: Path
+    server: Dispatcher, lair: Lair, bare: Path
 ) -> None:
     hooks = lair.folder / "hooks"
     hooks.mkdir()
     for hook in ("pre-push", "reference-transaction"):
         (hooks / hook).symlink_to(lair.evil)
-    with http_remote(tmp_path / "bare", needs_password=True) as url:
-        remotes = {"origin": str(tmp_path / "bare"), "over-ssh": "ssh://localhost:9/x", "over-http": url}
+    with http_remote(bare, needs_password=True) as url:
+        remotes = {"origin": str(bare), "over-ssh": "ssh://localhost:9/x", "over-http": url}
         for name, address in remotes.items():
             lair.git("config", f"remote.{name}.url", address)
             lair.git("update-ref", f"refs/remotes/{name}/main", "HEAD~1")
@@ -199,13 +211,13 @@ async def test_no_program_of_the_repository_runs_and_plain_git_runs_them(
             name, _, value = setting.format(evil=lair.evil, hooks=hooks).partition(" ")
             lair.git("config", name, value)
         lair.git("config", "url.ext::sh -c touch% x .insteadOf", "ssh://never")
-        lair.git("config", f"url.{tmp_path / 'other'}.pushInsteadOf", str(tmp_path / "bare"))
+        lair.git("config", f"url.{bare.parent / 'other'}.pushInsteadOf", str(bare))
         results = {name: (await push(server, remote=name)).error for name in remotes}
         assert not lair.marker.exists()
         assert results["origin"] is None
         assert results["over-ssh"] in ("unavailable", "denied")
         assert results["over-http"] == "denied"
-        assert head(lair, tmp_path / "bare") == head(lair, lair.repository)
+        assert head(lair, bare) == head(lair, lair.repository)
         for name in remotes:
             lair.marker.unlink(missing_ok=True)
             command = [GIT, "push", name, "main:again"]
@@ -267,9 +279,9 @@ def http_remote(bare: Path, *, needs_password: bool = False) -> Generator[str]:
 
 
 async def test_over_http_the_credentials_of_the_user_are_used_and_no_others(
-    server: Dispatcher, lair: Lair, tmp_path: Path
+    server: Dispatcher, lair: Lair, bare: Path
 ) -> None:
-    with http_remote(tmp_path / "bare", needs_password=True) as url:
+    with http_remote(bare, needs_password=True) as url:
         lair.git("config", "remote.origin.url", url.replace("://", "://n:wrong@"))
         person = Person(says=True)
         wrong = await push(server, person)
@@ -280,17 +292,18 @@ async def test_over_http_the_credentials_of_the_user_are_used_and_no_others(
         stored.write_text(url.replace("://", "://n:secret@").rpartition("/")[0] + "\n", encoding="utf-8")
         lair.git("config", "--global", "credential.helper", "store")
         assert (await push(server)).error is None
-    assert head(lair, tmp_path / "bare") == head(lair, lair.repository)
+    assert head(lair, bare) == head(lair, lair.repository)
 
 
 async def test_ssh_is_the_one_of_the_user_and_finds_the_agent(
-    tmp_path: Path, lair: Lair, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, ssh = tmp_path / "seen", tmp_path / "ssh"
+    (tmp_path / "root").mkdir()
+    lair, seen, ssh = Lair(tmp_path / "root"), tmp_path / "seen", tmp_path / "ssh"
     ssh.write_text(f'#!/bin/sh\necho "$SSH_AUTH_SOCK $@" > {seen}\nexit 255\n', encoding="utf-8")
     ssh.chmod(0o755)
     lair.git("config", "--global", "core.sshCommand", str(ssh))
-    lair.git("config", "remote.origin.url", "git@localhost:a/b")
+    lair.git("remote", "add", "origin", "git@localhost:a/b")
     monkeypatch.setenv("HOME", lair.environ["HOME"])
     monkeypatch.setenv("SSH_AUTH_SOCK", "/the/agent")
     async with workshop(tmp_path, found=FOUND) as at:
@@ -300,8 +313,8 @@ async def test_ssh_is_the_one_of_the_user_and_finds_the_agent(
     assert "/the/agent" not in printed.text
 
 
-async def test_a_server_of_a_lower_mode_offers_no_push(tmp_path: Path) -> None:
-    async with workshop(tmp_path, WRITE, found=FOUND) as at:
-        assert "git_push" not in names(at)
-        answer = await at.call("git_push", {}, Person(says=True))
-        assert "danger-full-access" in answer.text
+async def test_a_server_of_a_lower_mode_offers_no_push(server: Dispatcher) -> None:
+    low = replace(server, policy=replace(server.policy, ceiling=WRITE))
+    assert "git_push" in names(server)
+    assert "git_push" not in names(low)
+    assert "danger-full-access" in (await push(low)).text
