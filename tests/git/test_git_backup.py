@@ -2,21 +2,35 @@
 
 import json
 import os
+import shutil
 import subprocess
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, redirect_stdout
 from dataclasses import replace
+from functools import cache
+from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
-from mcp import Client
 
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.commands.history import list_backups, restore
+from mcp_toolserver.errors import SettingsError
+from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.stores.git_backups import PACK, BackupFolder, NotCopied, load, user_folder
+from tests.git.hostile_git import GIT
 from tests.support.confinement import git
-from tests.support.live import Setup, connected, connected_to, text
+from tests.support.live import Setup, connected_to
 from tests.support.named import file_of_tokens
 from tests.support.process_layer import server_command
+from tests.support.processes import call
+from tests.support.workbench import Person
+from tests.support.workshop import workshop
 
 DESTROYED = {
     "removed": "rm -rf .git",
@@ -27,9 +41,11 @@ DESTROYED = {
 }
 
 
-def repository(at: Path) -> Path:
+@cache
+def _template() -> "TemporaryDirectory[str]":
     """Three commits, a branch and a tag, a commit that only the reflog has, and a staged file."""
-    at.mkdir(parents=True)
+    made = TemporaryDirectory()
+    at = Path(made.name)
     git(at, "init", "-q", "-b", "main")
     for number in range(3):
         (at / "file").write_text(f"{number}\n", encoding="utf-8")
@@ -42,7 +58,12 @@ def repository(at: Path) -> Path:
     git(at, "tag", "-a", "-m", "tag", "v1")
     (at / "staged").write_text("staged\n", encoding="utf-8")
     git(at, "add", "staged")
-    return at
+    return made
+
+
+def repository(at: Path) -> Path:
+    """A copy of the template."""
+    return shutil.copytree(_template().name, at)
 
 
 def history(at: Path) -> list[str]:
@@ -52,59 +73,72 @@ def history(at: Path) -> list[str]:
     return [*reads, git(at, "symbolic-ref", "HEAD"), git(at, "cat-file", "-p", "HEAD:file")]
 
 
-def program(setup: Setup, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [*server_command(), *words, "--state-dir", str(setup.home / "state")]
-    return subprocess.run(command, env=setup.environment, check=False, capture_output=True, encoding="utf-8")
+def program(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [*server_command(), *words, "--state-dir", str(folder / "state")]
+    return subprocess.run(command, check=False, capture_output=True, encoding="utf-8")
 
 
-def restore(setup: Setup, backup: str) -> str:
-    done = program(setup, "history", "restore", backup)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def restored(folder: Path, backup: str) -> str:
+    """What a restore prints."""
+    with redirect_stdout(StringIO()) as printed:
+        assert restore(str(folder / "state"), backup, GIT) == 0
+    return printed.getvalue()
 
 
-def backups(setup: Setup, at: Path) -> list[str]:
-    """Ids, oldest first."""
-    user = user_folder(str(setup.home / "state"), "")
-    return [one.id for one in BackupFolder(user, str(at / ".git")).backups]
+def stored(folder: Path, at: Path) -> BackupFolder:
+    """The backups of a git folder, oldest first."""
+    return BackupFolder(user_folder(str(folder / "state"), ""), str(at))
 
 
-async def bash(client: Client, script: str) -> str:
-    return text(await client.call_tool("bash", {"command": script}))
+def backups(folder: Path, at: Path) -> list[str]:
+    return [one.id for one in stored(folder, at / ".git").backups]
 
 
-@pytest.mark.parametrize("mode", ["workspace-write", "danger-full-access"])
-async def test_what_a_command_destroys_is_restored(tmp_path: Path, mode: str) -> None:
-    setup = Setup.below(tmp_path, mode, "--git", "writable")
-    before = {name: history(repository(setup.root / name)) for name in DESTROYED}
-    async with connected(setup) as client:
+def serving(
+    folder: Path, mode: Permission = Permission.WORKSPACE_WRITE, **settings: Any
+) -> AbstractAsyncContextManager[Dispatcher]:
+    """A server on `folder/root`."""
+    return workshop(folder, mode, found=HostExecutables(git=GIT), **settings)
+
+
+async def bash(server: Dispatcher, script: str, session: str = "one") -> str:
+    return (await call(server, "bash", Person(owner=session), command=script)).text
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [Permission.WORKSPACE_WRITE, pytest.param(Permission.DANGER_FULL_ACCESS, marks=pytest.mark.long)],
+    ids=lambda one: one.flag,
+)
+async def test_what_a_command_destroys_is_restored(tmp_path: Path, mode: Permission) -> None:
+    before = {name: history(repository(tmp_path / "root" / name)) for name in DESTROYED}
+    async with serving(tmp_path, mode) as server:
         for name, script in DESTROYED.items():
-            await bash(client, f"cd {name}; {script}")
+            await bash(server, f"cd {name}; {script}")
     for name, expected in before.items():
-        at = setup.root / name
+        at = tmp_path / "root" / name
         is_gone = not (at / ".git/HEAD").exists()
         assert is_gone or history(at) != expected
-        (backup,) = backups(setup, at)
-        said = restore(setup, backup)
+        (backup,) = backups(tmp_path, at)
+        said = restored(tmp_path, backup)
         assert history(at) == expected, name
         assert git(at, "fsck", "--full", "--strict") == ""
         assert ("Replaced files" in said) is not is_gone, said
 
 
 async def test_shallow_clones_and_submodules_are_backed_up(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write", "--git", "writable")
     outside = repository(tmp_path / "outside")
-    at = repository(setup.root / "one")
+    root = tmp_path / "root"
+    at = repository(root / "one")
     git(at, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(outside), "sub")
-    git(setup.root, "clone", "-q", "--depth=1", f"file://{outside}", "shallow")
-    shallow, inner = setup.root / "shallow", at / "sub"
+    git(root, "clone", "-q", "--depth=1", f"file://{outside}", "shallow")
+    shallow, inner = root / "shallow", at / "sub"
     tips = [git(one, "rev-parse", "HEAD") for one in (shallow, inner)]
-    async with connected(setup) as client:
-        said = await bash(client, f"rm -rf {at}/.git/modules/sub/objects/* {shallow}/.git/objects/*")
+    async with serving(tmp_path) as server:
+        said = await bash(server, f"rm -rf {at}/.git/modules/sub/objects/* {shallow}/.git/objects/*")
     assert said == "(no output)"
-    user = user_folder(str(setup.home / "state"), "")
     for git_dir in (shallow / ".git", at / ".git/modules/sub"):
-        restore(setup, BackupFolder(user, str(git_dir)).backups[0].id)
+        restored(tmp_path, stored(tmp_path, git_dir).backups[0].id)
     for one, tip in zip((shallow, inner), tips, strict=True):
         assert git(one, "rev-parse", "HEAD") == tip
         assert git(one, "fsck") == ""
@@ -117,19 +151,18 @@ async def test_each_name_of_a_token_has_backups_of_its_own(tmp_path: Path) -> No
     with names.serving(setup) as url:
         for token in names.tokens.values():
             async with connected_to(url, "http", token=token) as client:
-                await bash(client, "true")
+                await client.call_tool("bash", {"command": "true"})
     assert sorted(os.listdir(setup.home / "state/history")) == ["ann", "ben"]
 
 
 async def test_what_a_restore_replaces_is_kept(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write", "--git", "writable")
-    at = repository(setup.root / "one")
-    async with connected(setup) as client:
-        await bash(client, "true")
+    at = repository(tmp_path / "root/one")
+    async with serving(tmp_path) as server:
+        await bash(server, "true")
     (at / "file").write_text("later\n", encoding="utf-8")
     git(at, "commit", "-qam", "later")
     later, index = git(at, "rev-parse", "HEAD").strip(), (at / ".git/index").read_bytes()
-    said = restore(setup, backups(setup, at)[0])
+    said = restored(tmp_path, backups(tmp_path, at)[0])
     kept = next(at.glob(".git/before-restore-*"))
     assert str(kept) in said
     assert (kept / "index").read_bytes() == index
@@ -139,25 +172,24 @@ async def test_what_a_restore_replaces_is_kept(tmp_path: Path) -> None:
 
 
 async def test_each_session_adds_what_is_new_and_commands_do_not_see_it(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write", "--git", "writable")
-    at, state = repository(setup.root / "one"), setup.home / "state"
+    at, state = repository(tmp_path / "root/one"), tmp_path / "state"
     (at / "noise").write_bytes(os.urandom(1 << 20))
     git(at, "add", "noise")
     git(at, "commit", "-qm", "noise")
-    for number in range(3):
-        async with connected(setup) as client:
-            seen = await bash(
-                client, f"find {state} -name '*.zip'; touch {state}/history/x; echo {number} > one/n"
+    async with serving(tmp_path) as server:
+        for session in "abc":
+            seen = await bash(server, f"find {state} -name '*.zip'; touch {state}/history/x", session)
+            assert ".zip" not in seen
+            await bash(
+                server, "git -C one -c user.name=a -c user.email=a commit -qm more --allow-empty", session
             )
-            await bash(client, "git -C one -c user.name=a -c user.email=a commit -qm more --allow-empty")
-        assert ".zip" not in seen
     assert not (state / "history/x").exists()
-    first, *others = load(BackupFolder(user_folder(str(state), ""), str(at / ".git")).path)
+    first, *others = load(stored(tmp_path, at / ".git").path)
     assert [other.base for other in others] == [first.id] * 2
     assert [os.path.getsize(one.path) >> 14 for one in (first, *others)] == [64, 0, 0]
     assert git(at, "rev-parse", "HEAD~1").strip() in others[-1].tips
     subprocess.run(["rm", "-rf", str(at / ".git")], check=True)
-    restore(setup, others[-1].id)
+    restored(tmp_path, others[-1].id)
     assert git(at, "fsck", "--full") == ""
     assert git(at, "log", "--format=%s").split("\n")[:3] == ["more", "more", "noise"]
 
@@ -208,66 +240,64 @@ HOSTILE: dict[str, tuple[Callable[[Path, Path], None], str]] = {
 
 
 async def test_a_hostile_repository_is_named_and_nothing_of_it_runs_or_reaches_out(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "danger-full-access")
+    root = tmp_path / "root"
     other = repository(tmp_path / "outside")
     for name, (plant, _) in HOSTILE.items():
-        plant(repository(setup.root / name), other)
-    at = repository(setup.root / "programs")
+        plant(repository(root / name), other)
+    at = repository(root / "programs")
     for name in (
         "core.fsmonitor",
         "core.hooksPath",
         "uploadpack.packObjectsHook",
         "core.alternateRefsCommand",
     ):
-        git(at, "config", name, f"touch {setup.root}/ran;")
-    async with connected(setup) as client:
-        said, again = [await bash(client, "echo worked") for _ in range(2)]
+        git(at, "config", name, f"touch {root}/ran;")
+    async with serving(tmp_path, Permission.DANGER_FULL_ACCESS) as server:
+        said, again = [await bash(server, "echo worked") for _ in range(2)]
     assert said.startswith("worked")
     assert again == "worked\n"
     assert "programs" not in said
-    assert len(backups(setup, at)) == 1
-    assert not (setup.root / "ran").exists()
-    listed = program(setup, "history", "list", "--root", str(setup.root)).stdout
-    doctor = json.loads(program(setup, "doctor", "--json", "--root", str(setup.root)).stdout)
+    assert len(backups(tmp_path, at)) == 1
+    assert not (root / "ran").exists()
+    listed = program(tmp_path, "history", "list", "--root", str(root)).stdout
+    doctor = json.loads(program(tmp_path, "doctor", "--json", "--root", str(root)).stdout)
     details = " ".join(finding["detail"] for finding in doctor["findings"])
     for name, (_, why) in HOSTILE.items():
-        assert f"{setup.root}/{name}/.git" in listed
+        assert f"{root}/{name}/.git" in listed
         assert why in listed, (name, listed)
         assert why in details, name
-        assert backups(setup, setup.root / name) == []
+        assert backups(tmp_path, root / name) == []
     assert said.count("because") == 5
     assert "and 2 more" in said
 
 
 async def test_a_repository_over_the_limit_is_named_and_its_older_backup_stays(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write", "--git", "writable", "--config", f"{tmp_path}/c.toml")
-    (tmp_path / "c.toml").write_text("history-size = 1\n", encoding="utf-8")
-    at, said = repository(setup.root / "one"), ""
-    for _ in range(2):
-        async with connected(setup) as client:
-            said = await bash(client, "head -c 2000000 /dev/urandom > one/noise; git -C one add noise")
+    at = repository(tmp_path / "root/one")
+    async with serving(tmp_path, history_size=1) as server:
+        await bash(server, "head -c 2000000 /dev/urandom > one/noise; git -C one add noise")
+        said = await bash(server, "true", "another")
     assert "it needs more than the 0 MiB that history-size or the disk leaves" in said
-    assert len(backups(setup, at)) == 1
-    (tmp_path / "c.toml").write_text("history-size = 0\n", encoding="utf-8")
-    async with connected(setup) as client:
-        assert await bash(client, "true") == "(no output)"
+    assert len(backups(tmp_path, at)) == 1
+    async with serving(tmp_path, history_size=0) as server:
+        assert await bash(server, "true") == "(no output)"
 
 
 async def test_interpreters_and_agents_of_reading_modes_are_told_apart(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write", "--git", "writable")
-    at = repository(setup.root / "one")
-    for flags in (("--git", "protected"), ("--permission-mode", "read-only")):
-        async with connected(replace(setup, flags=flags)) as client:
-            await bash(client, "true")
-        assert backups(setup, at) == []
+    at = repository(tmp_path / "root/one")
+    async with serving(tmp_path, git="protected") as server:
+        await bash(server, "true")
+    async with serving(tmp_path, Permission.READ_ONLY) as server:
+        await bash(server, "true")
+    assert backups(tmp_path, at) == []
     (at / ".git/info/grafts").touch()
-    async with connected(setup) as client:
-        done = await client.call_tool("REPL", {"language": "python", "code": "print(1)"})
-    assert "info/grafts" in text(done)
-    (at / ".git/info/grafts").unlink()
-    async with connected(setup) as client:
-        await client.call_tool("REPL", {"language": "python", "code": "print(1)"})
-    assert len(backups(setup, at)) == 1
+    said: list[str] = []
+    async with serving(tmp_path) as server:
+        for session in "ab":
+            person = Person(owner=session)
+            said.append((await call(server, "REPL", person, language="shell", code="true")).text)
+            (at / ".git/info/grafts").unlink(missing_ok=True)
+    assert ["info/grafts" in text for text in said] == [True, False]
+    assert len(backups(tmp_path, at)) == 1
 
 
 def test_old_and_unfinished_backups_go_but_not_what_newer_ones_need(tmp_path: Path) -> None:
@@ -290,30 +320,27 @@ def test_old_and_unfinished_backups_go_but_not_what_newer_ones_need(tmp_path: Pa
 
 
 async def test_a_damaged_backup_or_a_hostile_folder_is_refused(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write", "--git", "writable")
-    at = repository(setup.root / "one")
-    async with connected(setup) as client:
-        await bash(client, "true")
-    (backup,) = backups(setup, at)
+    at = repository(tmp_path / "root/one")
+    async with serving(tmp_path) as server:
+        await bash(server, "true")
+    (backup,) = backups(tmp_path, at)
     before = history(at)
     (at / ".git/refs/heads/away").symlink_to(tmp_path / "outside")
-    refused = program(setup, "history", "restore", backup)
-    assert (refused.returncode, "is a link" in refused.stderr) == (2, True)
+    with pytest.raises(SettingsError, match="is a link"):
+        restored(tmp_path, backup)
     (at / ".git/refs/heads/away").unlink()
-    (path,) = (
-        one.path
-        for one in load(BackupFolder(user_folder(str(setup.home / "state"), ""), str(at / ".git")).path)
-    )
+    (path,) = (one.path for one in load(stored(tmp_path, at / ".git").path))
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content[:-100] if name == PACK else content)
-    refused = program(setup, "history", "restore", backup)
+    refused = program(tmp_path, "history", "restore", backup)
     assert (refused.returncode, "git index-pack" in refused.stderr) == (2, True)
     damaged = bytearray(Path(path).read_bytes())
     damaged[len(damaged) // 2 :: 7] = bytes(len(damaged[len(damaged) // 2 :: 7]))
     Path(path).write_bytes(damaged)
-    assert program(setup, "history", "list").returncode == 0
+    assert list_backups(str(tmp_path / "state"), ()) == 0
     assert history(at) == before
-    assert program(setup, "history", "restore", "no-such").returncode == 2
+    with pytest.raises(SettingsError, match="no-such"):
+        restored(tmp_path, "no-such")
