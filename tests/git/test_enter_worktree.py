@@ -131,10 +131,19 @@ async def test_a_worktree_has_the_files_of_the_commit_on_a_branch_of_its_own(at:
     assert not list((at.lair.repository / ".git").glob("mcp-toolserver-*"))
 
 
-async def test_relative_paths_commands_and_searches_start_there(at: Bench) -> None:
+async def test_relative_paths_commands_and_searches_of_its_owner_start_there(at: Bench) -> None:
+    text = await at.text("REPL", language="bash", code="pwd", session="new")
+    session = re.findall(r"repl_[0-9a-f]+", text)[0]
     id_ = await at.enter()
     tree = at.folder / "x"
     assert (await at.text("bash", command="pwd")).strip() == str(tree)
+    assert str(tree) in await at.text("REPL", language="bash", code="pwd")
+    # A session stays where it is.
+    assert "worktree" in await at.refused("conflict", "REPL", language="bash", code="pwd", session=session)
+    other = Person(owner="client:other")
+    assert (await at.text("bash", other, command="pwd")).strip() == str(at.root)
+    await at.refused("not_found", "ExitWorktree", other, id=id_)
+    await at.refused("conflict", "EnterWorktree", other, name="x", path=at.place)
     await at.text("write_file", path="new.txt", content="needle\n")
     assert (tree / "new.txt").exists()
     assert not (at.lair.repository / "new.txt").exists()
@@ -147,15 +156,6 @@ async def test_relative_paths_commands_and_searches_start_there(at: Bench) -> No
     assert (await at.text("bash", command="pwd")).strip() == str(at.root)
     assert "new.txt" in await at.text("grep_search", pattern="needle", path=str(tree))
     assert "No " in await at.text("grep_search", pattern="needle", path=at.place)
-
-
-async def test_it_is_the_first_root_of_its_owner_only(at: Bench) -> None:
-    other = Person(owner="client:other")
-    id_ = await at.enter()
-    assert (await at.text("bash", other, command="pwd")).strip() == str(at.root)
-    await at.refused("not_found", "ExitWorktree", other, id=id_)
-    await at.refused("conflict", "EnterWorktree", other, name="x", path=at.place)
-    assert (await at.text("bash", command="pwd")).strip() == str(at.folder / "x")
 
 
 async def test_a_base_is_any_commit(at: Bench) -> None:
@@ -187,6 +187,14 @@ async def test_a_session_is_in_one_worktree_and_finds_its_own_again(at: Bench) -
     text = await at.text("EnterWorktree", name="x", path=at.place)
     assert text.startswith("Entered x again: ")
     assert _id(text) == id_
+    # A name whose folder is gone is free, and one whose folder is something else is not.
+    await at.leave(id_)
+    shutil.rmtree(at.folder / "x")
+    text = await at.text("EnterWorktree", name="x", path=at.place)
+    assert text.startswith("Created")
+    await at.leave(_id(text))
+    (at.folder / "x/.git").unlink()
+    assert _id(text) in await at.enter_refused("conflict")
 
 
 async def test_what_is_taken_is_left_alone(at: Bench) -> None:
@@ -242,8 +250,13 @@ async def test_a_rule_on_a_file_holds_in_a_worktree_too(tmp_path: Path, lair: La
 # --- leaving ---------------------------------------------------------------------------------------------
 
 
-async def test_a_clean_worktree_is_removed_with_its_branch(at: Bench) -> None:
-    text = await at.leave(await at.enter(), action="remove")
+async def test_a_clean_worktree_is_removed_with_its_branch_unless_the_user_locked_it(at: Bench) -> None:
+    id_ = await at.enter()
+    at.lair.git("worktree", "lock", str(at.folder / "x"))
+    assert "locked" in await at.refused("conflict", "ExitWorktree", id=id_, action="remove")
+    assert (at.folder / "x/file.txt").exists()
+    at.lair.git("worktree", "unlock", str(at.folder / "x"))
+    text = await at.leave(id_, action="remove")
     assert text == "The worktree x was removed. The branch worktree-x is gone, it had no commits."
     assert at.lair.git("branch", "--list", "worktree-*") == ""
     assert at.lair.git("worktree", "list", "--porcelain").count("worktree ") == 1
@@ -316,13 +329,6 @@ async def test_a_branch_goes_if_another_has_its_commits_and_nobody_has_checked_i
     assert at.lair.git("symbolic-ref", "HEAD").strip() == "refs/heads/worktree-x"
 
 
-async def test_a_worktree_that_the_user_locked_is_not_removed(at: Bench) -> None:
-    id_ = await at.enter()
-    at.lair.git("worktree", "lock", str(at.folder / "x"))
-    assert "locked" in await at.refused("conflict", "ExitWorktree", id=id_, action="remove")
-    assert (at.folder / "x/file.txt").exists()
-
-
 async def test_where_the_folder_is_gone_nothing_is_written_elsewhere(at: Bench) -> None:
     id_ = await at.enter()
     shutil.rmtree(at.folder / "x")
@@ -340,18 +346,6 @@ async def test_where_the_folder_is_gone_nothing_is_written_elsewhere(at: Bench) 
     await at.enter()
 
 
-async def test_a_name_whose_folder_is_gone_is_free_and_one_whose_folder_is_something_else_is_not(
-    at: Bench,
-) -> None:
-    await at.leave(await at.enter())
-    shutil.rmtree(at.folder / "x")
-    text = await at.text("EnterWorktree", name="x", path=at.place)
-    assert text.startswith("Created")
-    await at.leave(_id(text))
-    (at.folder / "x/.git").unlink()
-    assert _id(text) in await at.enter_refused("conflict")
-
-
 async def test_the_next_server_finds_it_and_they_are_limited(
     tmp_path: Path, lair: Lair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,15 +360,6 @@ async def test_the_next_server_finds_it_and_they_are_limited(
         assert "w0, w1" in await at.enter_refused("invalid_input")
         await at.leave(await at.enter("w1"), action="remove")
         await at.enter()
-
-
-async def test_a_session_of_an_interpreter_stays_where_it_is(at: Bench) -> None:
-    text = await at.text("REPL", language="bash", code="pwd", session="new")
-    handle = re.findall(r"repl_[0-9a-f]+", text)[0]
-    await at.enter()
-    said = await at.refused("conflict", "REPL", language="bash", code="pwd", session=handle)
-    assert "worktree" in said
-    assert str(at.folder / "x") in await at.text("REPL", language="bash", code="pwd")
 
 
 # --- agents ----------------------------------------------------------------------------------------------

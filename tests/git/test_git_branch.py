@@ -1,6 +1,7 @@
 """What git_branch creates and switches, and what it refuses."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +142,8 @@ async def test_an_untracked_file_is_not_overwritten(at: GitTools) -> None:
     assert "untracked files: 'new/run'" in await refused(at, "conflict")
     at.lair.write(".git/info/exclude", "new/\n")
     assert "untracked files: 'new/run'" in await refused(at, "conflict")
-
-
-async def test_a_file_where_a_folder_is_to_be_is_not_overwritten(at: GitTools) -> None:
+    # Nor is a file where a folder is to be.
+    shutil.rmtree(at.lair.repository / "new")
     at.lair.write("new", "mine\n")
     await refused(at, "invalid_input")
 
@@ -179,7 +179,9 @@ async def test_what_cannot_be_put_back_is_said(at: GitTools, monkeypatch: pytest
     assert (lair.repository / "file.txt").read_text(encoding="utf-8") == "meanwhile\n"
 
 
-async def test_many_files_are_written_in_parts(at: GitTools, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_files_are_written_in_parts_and_more_are_refused(
+    at: GitTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(git_switch, "_AT_ONCE", 2)
     await at.text("git_branch", name="side")
     assert at.lair.git("status", "--porcelain", "--branch") == "## side\n"
@@ -187,13 +189,8 @@ async def test_many_files_are_written_in_parts(at: GitTools, monkeypatch: pytest
     before = state(at.lair)
     assert (await at.ask("git_branch", name="main")).error == "unavailable"
     assert state(at.lair) == before
-
-
-async def test_more_files_than_can_be_written_are_refused(
-    at: GitTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(git_switch, "MAX_FILES", 2)
-    assert "More than 2 files differ" in await refused(at, "invalid_input")
+    assert "More than 2 files differ" in await at.refused("invalid_input", "git_branch", name="main")
 
 
 NEW = {"name": "x", "create": True}
@@ -221,12 +218,12 @@ async def test_bad_arguments_are_refused(at: GitTools) -> None:
     assert state(at.lair) == before
 
 
-async def test_a_branch_of_another_work_tree_is_not_taken(at: GitTools) -> None:
+async def test_a_branch_of_another_work_tree_is_not_taken_and_a_sparse_one_not_switched(
+    at: GitTools,
+) -> None:
     at.lair.git("worktree", "add", "-q", "../tree", "side")
     assert "another work tree" in await refused(at, "conflict")
-
-
-async def test_a_sparse_checkout_is_not_switched(at: GitTools) -> None:
+    at.lair.git("worktree", "remove", "../tree")
     at.lair.config("core.sparseCheckout true")
     assert "sparse" in await refused(at, "invalid_input")
 
@@ -240,6 +237,8 @@ async def test_rules_hold_for_each_file(at: GitTools) -> None:
     await refused(at, "denied")
     at = at.like(ask=["git_branch(inner.txt)"])
     await refused(at, "denied")
+    at = at.like(protects=lambda path: "is protected" if path.endswith("run") else None)
+    assert "is protected" in await refused(at, "denied")
 
 
 async def test_a_link_is_not_written(at: GitTools) -> None:

@@ -34,9 +34,12 @@ async def test_a_named_file_is_committed_and_nothing_else(at: GitTools) -> None:
     lair.write("deep/inner.txt", "changed\n")
     lair.write("staged.txt", "staged\n")
     lair.git("add", "staged.txt")
-    text = await at.text("git_commit", message="Change a file\n\nBecause.\n", paths=["file.txt"])
+    result = await at.ask("git_commit", message="Change a file\n\nBecause.\n", paths="file.txt")
     head = lair.git("rev-parse", "HEAD").strip()
-    assert text == (
+    files = [{"change": "M", "path": "file.txt"}]
+    author = {"author": "n <n@example.org>"}
+    assert result.data == {"id": head, "branch": "main", **author, "total": 1, "files": files}
+    assert result.text == (
         f"Committed {head[:12]} on main, 1 file: Change a file\nAuthor: n <n@example.org>\nM file.txt"
     )
     assert (
@@ -45,29 +48,6 @@ async def test_a_named_file_is_committed_and_nothing_else(at: GitTools) -> None:
     )
     assert committed(lair) == ["M file.txt"]
     assert lair.git("status", "--porcelain") == " M deep/inner.txt\nA  staged.txt\n"
-
-
-async def test_a_single_file_needs_no_list(at: GitTools) -> None:
-    spellings: tuple[dict[str, Any], ...] = (
-        {"paths": "file.txt"},
-        {"path": "file.txt"},
-        {"files": ["file.txt"]},
-    )
-    for number, arguments in enumerate(spellings):
-        at.lair.write("file.txt", f"{number}\n")
-        await at.text("git_commit", message="m", **arguments)
-        assert committed(at.lair) == ["M file.txt"]
-
-
-async def test_the_result_is_a_record(at: GitTools) -> None:
-    data = await at.data("git_commit", message="m", paths=["file.txt"])
-    assert data == {
-        "id": at.lair.git("rev-parse", "HEAD").strip(),
-        "branch": "main",
-        "author": "n <n@example.org>",
-        "total": 1,
-        "files": [{"change": "M", "path": "file.txt"}],
-    }
 
 
 async def test_a_folder_means_all_that_changed_in_it(at: GitTools) -> None:
@@ -119,13 +99,10 @@ BAD = (
 )
 
 
-async def test_bad_arguments_are_refused(at: GitTools) -> None:
+async def test_bad_arguments_and_an_empty_commit_are_refused(at: GitTools) -> None:
     """ATTACK: also huge and unprintable messages, line breaks, and very many paths."""
     for arguments in BAD:
         await refused(at, "invalid_input", **arguments)
-
-
-async def test_an_empty_commit_is_refused(at: GitTools) -> None:
     at.lair.git("checkout", "-q", "file.txt")
     assert "nothing to commit" in await refused(at, "invalid_input", all=True)
 
@@ -296,7 +273,7 @@ async def test_a_linked_work_tree_has_its_own_branch(at: GitTools) -> None:
     assert result.error == "denied"
 
 
-async def test_a_git_folder_that_is_a_link_is_only_read(at: GitTools) -> None:
+async def test_a_git_folder_that_is_a_link_or_a_file_that_leads_elsewhere_is_only_read(at: GitTools) -> None:
     """ATTACK: git would write where the link leads."""
     lair = at.lair
     place = lair.repository / ".git"
@@ -308,13 +285,8 @@ async def test_a_git_folder_that_is_a_link_is_only_read(at: GitTools) -> None:
         assert ".git is a link" in await refused(at, "denied", paths=["file.txt"])
         place.unlink()
         real.rename(place)
-
-
-async def test_a_git_file_that_leads_to_another_folder_is_only_read(at: GitTools) -> None:
-    lair = at.lair
-    real = lair.repository / "elsewhere"
-    (lair.repository / ".git").rename(real)
-    (lair.repository / ".git").write_text(f"gitdir: {real}\n", encoding="utf-8")
+    place.rename(lair.repository / "elsewhere")
+    place.write_text(f"gitdir: {lair.repository}/elsewhere\n", encoding="utf-8")
     await refused(at, "denied", paths=["file.txt"])
 
 

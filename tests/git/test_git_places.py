@@ -1,8 +1,9 @@
 """Where a repository may lie for its history to be shown, and what is remembered of it."""
 
 import os
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+import shutil
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -168,17 +169,21 @@ class Remembering:
 ALL = ["rev-parse", "config", "status"]
 
 
-@asynccontextmanager
-async def remembering(lair: Lair, **options: int) -> AsyncGenerator[Remembering]:
+@contextmanager
+def remembering(lair: Lair, **options: int) -> Generator[Remembering]:
     """Our git; it relies upon whatever has not changed since it was asked, unless the options say more."""
     with git_broker(lair.folder / "home") as started:
-        counting = Counting(started)
-        git = Git(counting, GIT, str(lair.folder / "home"), **{"racy_window_ns": 0, **options})
-        yield Remembering(git, counting, lair)
+        yield asking(lair, started, **options)
+
+
+def asking(lair: Lair, started: Broker, **options: int) -> Remembering:
+    counting = Counting(started)
+    git = Git(counting, GIT, str(lair.folder / "home"), **{"racy_window_ns": 0, **options})
+    return Remembering(git, counting, lair)
 
 
 async def test_what_was_asked_once_is_not_asked_again(lair: Lair) -> None:
-    async with remembering(lair) as at:
+    with remembering(lair) as at:
         assert await at.runs() == ALL
         assert await at.runs() == ["status"]
         assert await at.runs(lair.repository / "deep") == ALL
@@ -189,7 +194,7 @@ async def test_what_was_asked_once_is_not_asked_again(lair: Lair) -> None:
 
 
 async def test_what_has_just_changed_is_asked_again(lair: Lair) -> None:
-    async with remembering(lair, racy_window_ns=60 * RACY_WINDOW_NS) as at:
+    with remembering(lair, racy_window_ns=60 * RACY_WINDOW_NS) as at:
         assert await at.runs() == ALL
         assert await at.runs() == ALL
 
@@ -197,7 +202,7 @@ async def test_what_has_just_changed_is_asked_again(lair: Lair) -> None:
 async def test_a_configuration_that_includes_others_is_asked_for_every_time(lair: Lair) -> None:
     lair.config("include.path ../later.inc")
     lair.write(".gitattributes", "*.txt filter=odd\n")
-    async with remembering(lair) as at:
+    with remembering(lair) as at:
         assert await at.runs() == ALL
         lair.write("later.inc", f'[filter "odd"]\nclean = {lair.evil}\n')
         # As long as before, so that git has to look at the content.
@@ -230,15 +235,17 @@ PLANTS = (
 
 
 async def test_a_program_planted_after_the_first_question_is_not_run(tmp_path: Path) -> None:
-    for number, plant in enumerate(PLANTS):
-        (tmp_path / str(number)).mkdir()
-        lair = Lair(tmp_path / str(number))
-        lair.write("deep/inner.txt", "inner\n")
-        lair.write(".gitattributes", "*.txt filter=odd\n")
-        lair.config("extensions.worktreeConfig true")
-        (lair.folder / "home/.config/git").mkdir(parents=True)
-        deep = lair.repository / "deep"
-        async with remembering(lair) as at:
+    folder = tmp_path / "ground"
+    with git_broker(folder / "home") as started:
+        for number, plant in enumerate(PLANTS):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            lair = Lair(folder)
+            lair.write("deep/inner.txt", "inner\n")
+            lair.write(".gitattributes", "*.txt filter=odd\n")
+            lair.config("extensions.worktreeConfig true")
+            (lair.folder / "home/.config/git").mkdir(parents=True)
+            deep, at = lair.repository / "deep", asking(lair, started)
             await at.runs(deep)
             assert await at.runs(deep) == ["status"]
             plant(lair)
@@ -246,14 +253,14 @@ async def test_a_program_planted_after_the_first_question_is_not_run(tmp_path: P
             assert lair.springs("status", cwd=deep), f"the attack is not one: {number}"
             lair.write("deep/inner.txt", "Inner\n")
             assert await at.runs(deep) == ALL
-        assert not lair.ran()
+            assert not lair.ran()
 
 
 async def test_a_folder_for_configuration_planted_later_is_seen(lair: Lair) -> None:
     other = lair.folder / "other"
     lair.found(other)
     lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1", cwd=other)
-    async with remembering(lair) as at:
+    with remembering(lair) as at:
         await at.runs()
         assert await at.runs() == ["status"]
         lair.write(".git/commondir", f"{other}/.git\n")
@@ -270,7 +277,7 @@ async def test_a_repository_that_breaks_does_not_lead_to_the_one_above(lair: Lai
     nested = lair.repository / "nested"
     lair.write(".gitattributes", "*.txt filter=odd\n")
     lair.config("filter.odd.clean {evil}")
-    async with remembering(lair) as at:
+    with remembering(lair) as at:
         await at.runs(nested)
         assert await at.runs(nested) == ["status"]
         (nested / ".git/HEAD").write_text("broken", encoding="utf-8")

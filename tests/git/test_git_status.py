@@ -118,7 +118,7 @@ async def test_before_the_first_commit_each_tool_says_so(at: GitTools) -> None:
     assert (result.error, "git_commit" in result.text) == ("invalid_input", True)
 
 
-async def test_a_path_names_the_part_or_the_repository(at: GitTools) -> None:
+async def test_a_path_names_the_part_or_the_repository_also_where_it_is_gone(at: GitTools) -> None:
     lair = at.lair
     lair.write("file.txt", "changed\n")
     lair.write("deep/inner.txt", "changed\n")
@@ -128,11 +128,8 @@ async def test_a_path_names_the_part_or_the_repository(at: GitTools) -> None:
     assert changes(await at.data("git_status", path="deep/inner.txt")) == [(".M", "deep/inner.txt")]
     assert changes(await at.data("git_status", path="nested/deep")) == []
     assert changes(await at.data("git_status", path="nested")) == [(".M", "nested/file.txt")]
-
-
-async def test_a_path_that_is_gone_is_still_in_the_repository(at: GitTools) -> None:
-    (at.lair.repository / "deep/inner.txt").unlink()
-    (at.lair.repository / "deep").rmdir()
+    (lair.repository / "deep/inner.txt").unlink()
+    (lair.repository / "deep").rmdir()
     assert changes(await at.data("git_status", path="deep/inner.txt")) == [(".D", "deep/inner.txt")]
 
 
@@ -173,17 +170,14 @@ async def test_hidden_changes_are_counted_and_not_named(at: GitTools) -> None:
     assert (only_hidden["clean"], only_hidden["total"]) == (False, 0)
 
 
-async def test_an_index_that_is_broken_is_reported(at: GitTools) -> None:
-    (at.lair.repository / ".git/index").write_text("broken", encoding="utf-8")
-    result = await at.ask("git_status")
-    assert result.error == "unavailable"
-    assert "broken" not in result.text
-
-
-async def test_a_name_that_is_no_text_stays_on_its_line(at: GitTools) -> None:
-    (Path(str(at.lair.repository)) / "a\nb").write_text("", encoding="utf-8")
+async def test_a_name_that_is_no_text_stays_on_its_line_and_an_index_that_is_broken_is_reported(
+    at: GitTools,
+) -> None:
+    (at.lair.repository / "a\nb").write_text("", encoding="utf-8")
     with open(bytes(at.lair.repository) + b"/\xff", "w", encoding="utf-8"):
         pass
     text = await at.text("git_status")
     assert "?? a\\x0ab\n" in text
     assert "?? \\xff\n" in text
+    (at.lair.repository / ".git/index").write_text("broken", encoding="utf-8")
+    assert "broken" not in await at.refused("unavailable", "git_status")
