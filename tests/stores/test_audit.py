@@ -30,6 +30,7 @@ from mcp_toolserver.stores.audit_chain import ChainHead, VerificationReport, ver
 from mcp_toolserver.stores.audit_log import AuditContext, AuditLog
 from mcp_toolserver.text.redact_secrets import redacted
 from mcp_toolserver.tool_spec import Args, Limits, Output, Runtime
+from tests.support.extent import rounds
 from tests.support.processes import PATIENCE, python, until
 from tests.support.workbench import Person, dispatcher, machine, tool
 
@@ -288,10 +289,11 @@ def test_what_looks_like_a_secret_is_blanked() -> None:
 STARTS = ("eyJ", "-----BEGIN RSA PRIVATE KEY-----", "password=", "://", "--a-a-a-", "bearer ", "sk-", "a")
 
 
+@pytest.mark.rounds
 def test_blanking_takes_linear_time() -> None:
     """It would take hours if it did not."""
     for piece in STARTS:
-        assert redacted(piece * (1_000_000 // len(piece)))
+        assert redacted(piece * (rounds(100_000, 1_000_000) // len(piece)))
 
 
 # --- the chain -------------------------------------------------------------------------------------------
@@ -403,9 +405,9 @@ def test_files_are_rotated_in_one_chain_and_the_oldest_removed(tmp_path: Path) -
 
 def test_several_servers_share_one_chain(tmp_path: Path) -> None:
     script = (
-        "from pathlib import Path\n"
-        "from tests.stores.test_audit import CallRecord, opened\n"
-        "audit = opened(Path(sys.argv[1]), file_bytes=50_000)\n"
+        "from mcp_toolserver.pipeline.call_record import CallRecord\n"
+        "from mcp_toolserver.stores.audit_log import AuditContext, AuditLog\n"
+        "audit = AuditLog(sys.argv[1], AuditContext(mode='read-only', layers={}, file_bytes=50_000))\n"
         "async def main():\n"
         "    for number in range(100):\n"
         "        call = CallRecord(name=sys.argv[2], session='', arguments={})\n"
@@ -414,12 +416,12 @@ def test_several_servers_share_one_chain(tmp_path: Path) -> None:
         "anyio.run(main)\n"
         "audit.close()\n"
     )
-    running = [subprocess.Popen(python(script, str(tmp_path), name)) for name in "abc"]
-    assert [process.wait(60) for process in running] == [0, 0, 0]
+    running = [subprocess.Popen(python(script, str(tmp_path / "state"), name)) for name in "ab"]
+    assert [process.wait(60) for process in running] == [0, 0]
     found = checked(tmp_path, kept=8)
     assert found.problems == []
     kept = lines(tmp_path)
-    assert kept[-1]["n"] == 300
+    assert kept[-1]["n"] == 200
     assert len({line["server"] for line in kept}) > 1
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,55 +16,46 @@ from mcp_toolserver.stores.saved_outputs import OWNERS, OutputLimits, OutputStor
 from tests.protocol.resource_clients import refusal
 from tests.stores.test_audit import RECORDED
 from tests.support.live import Setup, connected, text
-from tests.support.processes import python
+from tests.support.processes import call, python
+from tests.support.workshop import workshop
 
 
-@pytest.fixture
-def setup(tmp_path: Path) -> Setup:
-    return Setup.below(tmp_path, "workspace-write")
+def saved(state: Path) -> list[Path]:
+    return sorted((state / "sessions").glob("*/outputs/*/*.txt"))
 
 
-def configured(setup: Setup, **settings: int) -> Setup:
-    config = setup.home / "config.toml"
-    lines = (f"{name.replace('_', '-')} = {value}\n" for name, value in settings.items())
-    config.write_text("".join(lines), encoding="utf-8")
-    return replace(setup, flags=("--config", str(config)))
-
-
-def saved(setup: Setup) -> list[Path]:
-    return sorted((setup.home / "state/sessions").glob("*/outputs/*/*.txt"))
-
-
-async def test_a_call_whose_long_answer_cannot_be_saved_has_succeeded(setup: Setup) -> None:
-    (setup.root / "a").write_text("".join(f"{number}\n" for number in range(100_000)), encoding="utf-8")
-    (setup.home / "state").mkdir(mode=0o700)
-    (setup.home / "state/sessions").touch()
-    async with connected(setup) as client:
-        found = {"pattern": "[0-9]", "output_mode": "content", "head_limit": 0}
-        cut = await client.call_tool("grep_search", found)
-        ran = await client.call_tool("bash", {"command": "seq 100000"})
-    assert not cut.is_error
-    assert text(cut).startswith("a:1:0\n")
-    assert "could not be saved, because the state folder" in text(cut)
-    assert not ran.is_error
-    assert text(ran).startswith("1\n2\n")
-    assert "could not be saved, because the state folder" in text(ran)
-
-
-async def test_nothing_is_saved_that_would_touch_the_reserve(setup: Setup) -> None:
-    async with connected(configured(setup, disk_reserve=2**24)) as client:
-        ran = await client.call_tool("bash", {"command": "seq 100000"})
-    assert not ran.is_error
-    assert "could not be saved, because less than 16777216 MiB would stay free" in text(ran)
-    assert saved(setup) == []
+async def test_a_call_whose_long_answer_cannot_be_saved_has_succeeded(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/a").write_text("".join(f"{number}\n" for number in range(100_000)), encoding="utf-8")
+    (tmp_path / "state").mkdir(mode=0o700)
+    sessions = tmp_path / "state/sessions"
+    sessions.touch()
+    async with workshop(tmp_path, disk_reserve=2**24) as server:
+        cut = await call(server, "grep_search", pattern="[0-9]", output_mode="content", head_limit=0)
+        ran = await call(server, "bash", command="seq 100000")
+        sessions.unlink()
+        reserved = await call(server, "bash", command="seq 100000")
+    for result, starts, why in (
+        (cut, "a:1:0\n", "the state folder"),
+        (ran, "1\n2\n", "the state folder"),
+        (reserved, "1\n2\n", "less than 16777216 MiB would stay free"),
+    ):
+        assert result.error is None
+        assert result.text.startswith(starts)
+        assert f"could not be saved, because {why}" in result.text
+    assert saved(tmp_path / "state") == []
 
 
 def printing(size: int) -> str:
     return f"head -c {size} /dev/zero | tr '\\0' x"
 
 
-async def test_the_oldest_outputs_make_room_for_new_ones(setup: Setup) -> None:
-    async with connected(configured(setup, output_size=1)) as client:
+async def test_the_oldest_outputs_make_room_for_new_ones(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("output-size = 1\n", encoding="utf-8")
+    setup = Setup.below(tmp_path, "danger-full-access", "--config", str(config))
+    state = setup.home / "state"
+    async with connected(setup) as client:
         background = {"command": printing(900_000), "run_in_background": True}
         started = text(await client.call_tool("bash", background))
         job = next(word.strip(",;.]") for word in started.split() if word.startswith("bg_"))
@@ -75,7 +65,7 @@ async def test_the_oldest_outputs_make_room_for_new_ones(setup: Setup) -> None:
         for _ in range(3):
             cut = await client.call_tool("bash", {"command": printing(400_000)})
             links += [block for block in cut.content if isinstance(block, ResourceLink)]
-        files = saved(setup)
+        files = saved(state)
         assert {file.stem for file in files} == {link.uri.rpartition("/")[2] for link in links[1:]}
         assert sum(file.stat().st_size for file in files) <= MIB
         gone = await refusal(client, links[0].uri)
@@ -90,7 +80,7 @@ async def test_the_oldest_outputs_make_room_for_new_ones(setup: Setup) -> None:
             assert (result.is_error, says in text(result)) == (True, True), text(result)
         # One command that prints without end stays within the bound.
         cut = await client.call_tool("bash", {"command": printing(20_000_000)})
-        (file,) = saved(setup)
+        (file,) = saved(state)
         assert MIB - 8192 <= file.stat().st_size <= MIB
     assert not cut.is_error
     assert "the rest could not be saved, because saved outputs take 1 MiB at most" in text(cut)
