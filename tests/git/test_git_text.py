@@ -8,6 +8,7 @@ from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.git.log import blamed, blanked, commits
 from mcp_toolserver.text.git.names import ends, peeled, plain
 from mcp_toolserver.text.git.status import parsed
+from tests.support.extent import examples
 
 ADDRESSES = {
     "https://example.org/x.git": "https://example.org/x.git",
@@ -30,6 +31,7 @@ def test_an_address_is_shown_without_credentials() -> None:
     assert {address: blanked(address) for address in ADDRESSES} == ADDRESSES
 
 
+@examples(20)
 @given(st.from_regex(r"[a-z]{2,8}", fullmatch=True), st.text(alphabet="abcXYZ0189:@!$", min_size=1))
 def test_whatever_the_credentials_are_they_are_blanked(host: str, secret: str) -> None:
     assert blanked(f"https://{secret}@{host}.example/x") == f"https://[redacted]@{host}.example/x"
@@ -40,6 +42,7 @@ def test_the_ends_of_a_range_are_named_as_they_were_given() -> None:
     assert [plain(end) for end in ends(peeled("main"))] == ["main"]
 
 
+@examples(20)
 @given(st.text(max_size=40))
 def test_every_end_is_peeled(text: str) -> None:
     try:
@@ -66,6 +69,7 @@ def test_a_path_may_hold_spaces() -> None:
     assert [change.path for change in parsed(HEADS + entries + b"\0").changes] == ["a b c", "d e"]
 
 
+@examples(20)
 @given(st.binary(max_size=300))
 def test_a_status_of_anything_is_no_crash_when_it_is_cut(tail: bytes) -> None:
     assert parsed(HEADS + b"? " + tail.replace(b"\0", b"") + b"\0\0", complete=False).branch == "main"

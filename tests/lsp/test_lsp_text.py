@@ -41,11 +41,13 @@ from mcp_toolserver.text.edit.unified_diff import cut_middle
 from mcp_toolserver.text.search.glob import matcher
 from mcp_toolserver.tools.lsp.lsp_edit import edit_text
 from tests.support.cases import table
+from tests.support.extent import examples
 
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
 ENCODINGS = st.sampled_from(["utf-8", "utf-16", "utf-32"])
 
 
+@examples(20)
 @given(LINES, ENCODINGS, st.integers(), st.data())
 def test_whatever_a_server_counts_leads_into_the_line_and_what_we_count_to_the_same_character(
     line: str, encoding: Encoding, units: int, data: st.DataObject
@@ -68,6 +70,7 @@ def test_the_name_at_a_place_is_found() -> None:
     assert {line: symbol_starts(line, "doubled") for line in lines} == lines
 
 
+@examples(20)
 @given(
     st.lists(st.dictionaries(st.text(max_size=5), st.integers(), max_size=3), max_size=5), st.integers(1, 50)
 )
@@ -80,6 +83,7 @@ def test_messages_come_out_of_the_stream_as_they_went_in(
     assert [decode_message(body) for piece in pieces for body in frames.feed(piece)] == messages
 
 
+@examples(20)
 @given(st.binary())
 def test_no_stream_breaks_the_frames(stream: bytes) -> None:
     with suppress(ProtocolError):
@@ -119,6 +123,7 @@ def test_a_definition_is_known_by_its_form() -> None:
     assert not wrong
 
 
+@examples(20)
 @given(st.text(st.sampled_from("f =(){};:class<>*&\n\"'#/.")))
 def test_no_line_keeps_the_forms_busy(text: str) -> None:
     line = (text * 1_000)[:5_000]
@@ -217,6 +222,7 @@ def test_edits_fit_the_text_or_are_refused() -> None:
             assert whole(text, "utf-16", *edits) == after, name
 
 
+@examples(20)
 @given(st.lists(LINES, min_size=1, max_size=4), ENCODINGS, st.data())
 def test_one_edit_replaces_exactly_what_lies_between(
     lines: list[str], encoding: Encoding, data: st.DataObject
@@ -232,6 +238,7 @@ def test_one_edit_replaces_exactly_what_lies_between(
     assert after == f"{text[:start]}NEW{text[end:]}"
 
 
+@examples(20)
 @given(st.text(), st.lists(st.tuples(st.integers(-2, 9), st.integers(-2, 9), st.integers(-2, 9))), ENCODINGS)
 def test_no_edit_breaks_the_text(text: str, places: list[tuple[int, int, int]], encoding: Encoding) -> None:
     edits = [((line, first), (line, last), "") for line, first, last in places]

@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.calculator import calculate, numeral
 from tests.plan.planning import call, planner, refused_each
+from tests.support.extent import examples
 
 VALUES = (
     ("1 + 2 * 3", "7"),
@@ -137,6 +138,7 @@ EXPRESSIONS = some.recursive(
 )
 
 
+@examples(30)
 @given(EXPRESSIONS)
 def test_it_agrees_with_exact_arithmetic(expression: str) -> None:
     spelt = "".join(f"F({part})" if part.isdigit() else part for part in _parts(expression))
@@ -155,6 +157,7 @@ def _parts(expression: str) -> list[str]:
     return re.findall(r"\d+|\D+", expression)
 
 
+@examples(30)
 @given(some.text(alphabet="0123456789.+-*/%^!(), episqrtlog", max_size=60))
 def test_any_text_has_a_value_or_a_reason(expression: str) -> None:
     with suppress(InvalidInput):

@@ -7,6 +7,7 @@ from hypothesis import strategies as some
 
 from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.protocol.elicitation import MAX_CHARACTERS, Content, Form
+from tests.support.extent import examples
 
 WORDS = Question(text="Why?")
 ONE = Question(
@@ -102,6 +103,7 @@ VALUES: Any = some.one_of(
 NAMES = some.sampled_from(["answer_1", "answer_2", "answer_3", "answer_3_1", "answer_3_2", "other"])
 
 
+@examples(20)
 @given(some.dictionaries(NAMES, VALUES), some.booleans())
 def test_no_answer_holds_what_was_not_offered(content: dict[str, Any], lists: bool) -> None:
     answers = form(OPEN, ONE, SEVERAL, lists=lists).answers(content)
