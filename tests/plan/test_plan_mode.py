@@ -15,17 +15,25 @@ from mcp_toolserver.errors import InvalidInput, Unavailable
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.runtime.plan.plan_modes import KEPT_SECONDS, MAX_CHARACTERS, OwnerPlans, PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Writers
-from tests.plan.planning import Human
+from tests.plan.planning import Human, call
 from tests.support.confinement import AS_ROOT_IN_LONG, as_user, scene
-from tests.support.live import Setup, connected, connected_to, serving, text
+from tests.support.live import Setup, SharedServers, connected, connected_to, text
 from tests.support.processes import until
+from tests.support.workbench import Person
+from tests.support.workshop import workshop
 
 PLAN = "1. Change `a.py`.\n2. Run the tests."
 
 
+in_session = pytest.mark.asyncio(loop_scope="session")
+
+
 @pytest.fixture
-def setup(tmp_path: Path) -> Setup:
-    made = Setup.below(tmp_path, "workspace-write", "--structured")
+def setup(shared: SharedServers) -> Setup:
+    """Of a server that tests share, with one file in the root."""
+    made = shared.setup("workspace-write", "--structured")
+    for path in made.root.iterdir():
+        path.unlink()
     (made.root / "a.py").write_text("x = 1\n", encoding="utf-8")
     return made
 
@@ -62,12 +70,17 @@ def names(root: Path) -> set[str]:
 
 
 @pytest.mark.requirement("GR-72")
+@in_session
 @pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("http", "auto")])
 async def test_nothing_but_the_plan_is_written_until_a_human_approves_it(
-    setup: Setup, transport: str, era: str
+    shared: SharedServers, setup: Setup, transport: str, era: str
 ) -> None:
     human = Human("Keep planning")
-    async with connected(setup, transport, era, elicitation_callback=human) as client:
+    async with (
+        connected(setup, era=era, elicitation_callback=human)
+        if transport == "stdio"
+        else connected_to(shared.url(setup), "http", mode=era, elicitation_callback=human)
+    ) as client:
         before = [tool.model_dump_json() for tool in (await client.list_tools()).tools]
         state = await entered(client)
         assert state["active"]
@@ -108,16 +121,12 @@ async def test_nothing_but_the_plan_is_written_until_a_human_approves_it(
         assert (await client.call_tool("ExitPlanMode", {"plan": PLAN})).is_error
 
 
-async def test_plan_mode_does_not_begin_where_nobody_can_end_it(setup: Setup) -> None:
-    async with connected(setup) as client:
-        refused = await client.call_tool("EnterPlanMode", {})
-        assert refused.is_error
-        assert "nobody can be asked" in text(refused)
-        assert not (await client.call_tool("write_file", {"path": "new.txt", "content": "x"})).is_error
-
-
-async def test_a_session_that_could_write_is_not_used_to_get_around_plan_mode(setup: Setup) -> None:
-    async with connected(setup, elicitation_callback=Human("Approve")) as client:
+@in_session
+async def test_a_session_that_could_write_is_not_used_to_get_around_plan_mode(
+    shared: SharedServers, setup: Setup
+) -> None:
+    human = Human("Approve")
+    async with connected_to(shared.url(setup), "http", mode="legacy", elicitation_callback=human) as client:
         started = await client.call_tool("REPL", {"language": "python", "code": "1", "session": "new"})
         session = handle(text(started), "repl_")
         await entered(client)
@@ -219,27 +228,32 @@ def handle(said: str, prefix: str) -> str:
     return next(word.strip("[].;,:") for word in said.split() if word.startswith(prefix))
 
 
-async def test_plan_mode_of_one_connection_is_not_that_of_another(setup: Setup) -> None:
-    with serving(setup, "http") as url:
-        async with (
-            connected_to(url, "http", mode="legacy", elicitation_callback=Human("Approve")) as one,
-            connected_to(url, "http", mode="legacy") as other,
-        ):
-            state = await entered(one)
-            assert not (await other.call_tool("write_file", {"path": "b", "content": "x"})).is_error
-            hidden = await other.call_tool("read_file", {"path": state["plan_path"]})
-            assert hidden.is_error
-            assert (await other.call_tool("ExitPlanMode", {"plan": PLAN})).is_error
-            assert (await one.call_tool("write_file", {"path": "c", "content": "x"})).is_error
+@in_session
+async def test_plan_mode_of_one_connection_is_not_that_of_another_and_does_not_begin_where_nobody_can_end_it(
+    shared: SharedServers, setup: Setup
+) -> None:
+    url = shared.url(setup)
+    async with (
+        connected_to(url, "http", mode="legacy", elicitation_callback=Human("Approve")) as one,
+        connected_to(url, "http", mode="legacy") as other,
+    ):
+        state = await entered(one)
+        refused = await other.call_tool("EnterPlanMode", {})
+        assert refused.is_error
+        assert "nobody can be asked" in text(refused)
+        assert not (await other.call_tool("write_file", {"path": "b", "content": "x"})).is_error
+        hidden = await other.call_tool("read_file", {"path": state["plan_path"]})
+        assert hidden.is_error
+        assert (await other.call_tool("ExitPlanMode", {"plan": PLAN})).is_error
+        assert (await one.call_tool("write_file", {"path": "c", "content": "x"})).is_error
 
 
 async def test_in_a_read_only_server_the_plan_is_passed(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path)
-    async with connected(setup, elicitation_callback=Human("Approve")) as client:
-        said = await client.call_tool("EnterPlanMode", {})
-        assert "write_file" not in text(said)
-        assert "write_file" not in text(await client.call_tool("ExitPlanMode", {}))
-        assert "The user approved" in text(await client.call_tool("ExitPlanMode", {"plan": PLAN}))
+    human = Person(answers=(("Approve",),))
+    async with workshop(tmp_path, Permission.READ_ONLY) as at:
+        assert "write_file" not in (await call(at, "EnterPlanMode", human)).text
+        assert "write_file" not in (await call(at, "ExitPlanMode", human)).text
+        assert "The user approved" in (await call(at, "ExitPlanMode", human, plan=PLAN)).text
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from tests.plan.planning import call, planner, refused_each
-from tests.support.live import Setup, connected, text
 from tests.support.workbench import Person
 
 HANDLE = re.compile(r"todos_[0-9a-f]{32}")
@@ -174,19 +173,10 @@ async def test_a_list_that_is_used_is_kept_longest(tmp_path: Path) -> None:
     assert "first" in (await call(at, "TodoWrite", action="list", list_id=first)).text
 
 
-async def test_a_list_outlives_a_real_server_and_belongs_to_its_owner(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write")
-    async with connected(setup) as client:
-        first = text(await client.call_tool("TodoWrite", {"todos": [todo("mine")]}))
-        mode = await client.call_tool("Config", {"setting": "permissions.defaultMode"})
-        assert text(mode) == 'permissions.defaultMode = "workspace-write"'
-    async with connected(setup, "http", "auto") as client:
-        theirs = text(await client.call_tool("TodoWrite", {"action": "add", "text": "theirs"}))
-        assert "mine" not in theirs
-        name = HANDLE.findall(first)[0]
-        refused = await client.call_tool("TodoWrite", {"action": "list", "list_id": name})
-        assert refused.is_error
-    async with connected(setup, era="auto") as client:
-        again = await client.call_tool("TodoWrite", {"action": "list", "list_id": name})
-        assert text(again) == first
+async def test_a_list_outlives_its_server_and_belongs_to_its_owner(tmp_path: Path) -> None:
+    first = await call(planner(tmp_path), "TodoWrite", todos=[todo("mine")])
+    at, asked = planner(tmp_path), {"action": "list", "list_id": handle(first)}
+    refused = await call(at, "TodoWrite", Person(owner="another"), **asked)
+    assert refused.error == "not_found"
+    assert (await call(at, "TodoWrite", **asked)).text == first.text
     assert list((tmp_path / "root").iterdir()) == []
