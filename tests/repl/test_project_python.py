@@ -2,28 +2,27 @@
 
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 
+from mcp_toolserver.capabilities.permissions import Permission
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
-    FULL,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
     Said,
-    Scene,
     Server,
     changed,
     put,
     scene,
     serving,
 )
-from tests.support.workshop import program
+from tests.support.processes import call
+from tests.support.workshop import program, workshop
 
 BASE = Path(sys.base_prefix, "bin")
 PATH = f"{BASE}:/usr/bin:/bin"
@@ -32,7 +31,7 @@ VERSION = f"CPython {sys.version.split()[0]}"
 SHOW = "import sys, own_package\n(sys.prefix, own_package.ANSWER)"
 
 
-@pytest.fixture(scope="module", params=[READ_ONLY, WORKSPACE_WRITE])
+@pytest.fixture(scope="module", params=[READ_ONLY, pytest.param(WORKSPACE_WRITE, marks=pytest.mark.long)])
 def mode(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -63,13 +62,13 @@ one_server = pytest.mark.parametrize(
 """For what the driver decides before it starts an interpreter."""
 
 
-def project(of: Scene) -> None:
+def project(root: Path) -> None:
     """Add an environment that has one package, which the server lacks."""
-    environment = of.root / ".venv"
-    subprocess.run([BASE / "python3", "-m", "venv", "--without-pip", environment], check=True)
-    (packages,) = environment.glob("lib/python3*/site-packages")
-    put(packages / "own_package.py", "ANSWER = 42\n")
-    of.own()
+    made = root / ".venv"
+    put(made / "pyvenv.cfg", f"home = {BASE}\ninclude-system-site-packages = false\n")
+    (made / "bin").mkdir()
+    (made / "bin/python").symlink_to(BASE / "python3")
+    put(made / f"lib/python3.{sys.version_info.minor}/site-packages/own_package.py", "ANSWER = 42\n")
 
 
 def python(server: Server, code: str, session: str = "") -> str:
@@ -88,7 +87,8 @@ def handle(text: str) -> str:
 
 def test_a_session_imports_what_only_the_project_has_and_keeps_state(server: Server) -> None:
     of = server.scene
-    project(of)
+    project(of.root)
+    of.own()
     expected = f"('{of.root}/.venv', 42)\n"
     assert python(server, SHOW) == expected
     first = python(server, f"x = 41\n{SHOW}", "new")
@@ -160,15 +160,18 @@ def test_an_interpreter_that_is_none_is_an_error_and_the_server_goes_on(server: 
         assert server.bash("pgrep -c sleep; echo still").endswith("still\n"), script
 
 
-def test_an_environment_that_a_rule_hides_and_one_of_another_root_are_not_used() -> None:
-    with scene(USERS[0]) as of:
-        project(of)
-        config = put(of.base / "config.toml", '[rules]\ndeny = ["Read(.venv/**)"]\n')
-        of.own()
-        with serving(of, READ_ONLY, "--config", str(config), environ={"PATH": PATH}) as server:
-            assert ".venv is not used" in python(server, "1")
-        with serving(of, FULL, roots=(of.outside, of.root), environ={"PATH": PATH}) as server:
-            assert f"{BASE}/python3]" in python(server, "1", "new")
+async def test_an_environment_that_a_rule_hides_and_one_of_another_root_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", PATH)
+    one, other = tmp_path / "one", tmp_path / "other"
+    other.mkdir()
+    project(one / "root")
+    asked = {"language": "python", "code": "1", "session": "new"}
+    async with workshop(one, Permission.READ_ONLY, deny=("Read(.venv/**)",)) as hiding:
+        assert ".venv is not used" in (await call(hiding, "REPL", **asked)).text
+    async with workshop(other, more_roots=(str(one / "root"),)) as both:
+        assert f"{BASE}/python3]" in (await call(both, "REPL", **asked)).text
 
 
 FORGED = r"""

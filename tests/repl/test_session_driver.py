@@ -2,14 +2,10 @@
 
 import base64
 import json
-import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,120 +16,62 @@ from hypothesis import strategies as st
 from mcp_toolserver.runtime.repl.sandboxed import driver
 from mcp_toolserver.runtime.repl.sandboxed.driver import LineDecoder
 from mcp_toolserver.runtime.repl.session import MAX_LINE, Decoder, DriverProtocolError, OngoingEvaluation
+from tests.support.extent import examples
 from tests.support.processes import PATIENCE
 from tests.support.workshop import program
 
-DRIVER = driver.__file__
 PYENV = Path("~/.pyenv/versions").expanduser()
-
-
-@dataclass
-class Talk:
-    """With one driver, which ends when its input does."""
-
-    process: "subprocess.Popen[bytes]"
-    words: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-
-    def send(self, **message: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def next(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        self.words.append(json.loads(self.process.stdout.readline() or b'{"silent": true}'))
-        return self.words[-1]
-
-    def ready(self) -> str:
-        """The version that the interpreter states, once it is ready."""
-        return self.answer("ready")[0]["ready"]
-
-    def answer(self, *kinds: str) -> tuple[dict[str, Any], str]:
-        """The next word of one of these kinds, and what was printed until then."""
-        printed = b""
-        while not self.next().keys() & {*kinds, "silent"}:
-            printed += base64.b64decode(self.words[-1].get("output", ""))
-        return self.words[-1], printed.decode()
-
-    def run(self, code: str, tag: str = "t") -> tuple[dict[str, Any], str]:
-        self.send(run=code, tag=tag)
-        return self.answer("done", "ended")
-
-
-@contextmanager
-def talk(language: str, folder: Path) -> Generator[Talk]:
-    environment = {**os.environ, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "HOME": str(folder)}
-    command = [sys.executable, "-I", DRIVER, language]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=folder, env=environment) as process:
-        yield Talk(process)
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(PATIENCE) == 0
-
-
-def test_a_picture_is_sent_with_the_tag_of_its_code(tmp_path: Path) -> None:
-    with talk("python", tmp_path) as session:
-        session.ready()
-        session.send(run="class A:\n  def _repr_jpeg_(self): return b'abc'\nA()", tag="c")
-        assert session.answer("picture")[0] == {"picture": base64.b64encode(b"abc").decode(), "tag": "c"}
-        assert session.answer("done")[0] == {"done": 0, "tag": "c"}
-        # An interrupt between two codes is nothing to the next.
-        session.send(interrupt=True)
-        assert session.run("6 * 7") == ({"done": 0, "tag": "t"}, "42\n")
-
-
-def test_python_ends_after_the_last_code_as_a_program_does(tmp_path: Path) -> None:
-    with talk("python", tmp_path) as session:
-        session.ready()
-        session.send(run="import atexit\natexit.register(print, 'end')\n1 / 0", tag="a", last=True)
-        ended, printed = session.answer("ended")
-    assert ended == {"ended": 1}
-    assert printed.endswith("ZeroDivisionError: division by zero\nend\n")
 
 
 PYTHONS = ("python3.8", "python3.9", "python3.12", "python3.14")
 
 
-@pytest.mark.parametrize("name", PYTHONS)
-def test_a_bare_python_of_another_version_keeps_state(tmp_path: Path, name: str) -> None:
-    """As far as this machine has it: the bridge may use nothing newer than Python 3.8."""
+def of_version(name: str) -> str | None:
+    """Where this machine has it. A shim of pyenv may lead to no interpreter."""
     candidates = [shutil.which(name), *PYENV.glob(f"{name.removeprefix('python')}.*/bin/{name}")]
-    # A shim of pyenv may lead to no interpreter.
-    found = next(
-        (file for file in candidates if file and subprocess.run([file, "-c", ""]).returncode == 0), None
-    )
-    if found is None:
-        pytest.skip(f"no {name} here")
-    project_python(tmp_path, f'exec {shlex.quote(str(found))} -S "$@"')
-    with talk("python", tmp_path) as session:
-        assert session.ready().startswith(f"CPython {name.removeprefix('python')}.")
-        assert session.run("import asyncio\nx = await asyncio.sleep(0, 41)\nx + 1")[1] == "42\n"
-        assert "<input 2>" in session.run("1 / 0")[1]
-        assert session.run("x") == ({"done": 0, "tag": "t"}, "41\n")
+    starts = (str(file) for file in candidates if file and subprocess.run([file, "-c", ""]).returncode == 0)
+    return next(starts, None)
 
 
-def project_python(folder: Path, script: str) -> None:
-    """An interpreter of the project in `folder`, in whose place a shell script runs."""
-    (folder / ".venv/bin").mkdir(parents=True)
-    program(folder / ".venv/bin", "python", script)
+def said(process: "subprocess.Popen[bytes]", last: str, **message: str) -> tuple[dict[str, Any], str]:
+    """The next word of the kind `last` after this message, and what was printed until then."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if message:
+        process.stdin.write(json.dumps({**message, "tag": "t"}).encode() + b"\n")
+        process.stdin.flush()
+    printed, word = b"", dict[str, Any]()
+    while last not in word:
+        word = json.loads(process.stdout.readline())
+        printed += base64.b64decode(word.get("output", ""))
+    return word, printed.decode()
 
 
-def test_words_that_make_no_sense_are_passed_over_and_a_server_that_is_gone_ends_it(tmp_path: Path) -> None:
-    with talk("shell", tmp_path) as session:
-        session.ready()
-        for message in ({}, {"run": 1, "tag": "t"}, {"run": "echo no"}, {"run": "echo no", "tag": 1}):
-            session.send(**message)
-        assert session.run("echo yes")[1] == "yes\n"
-        assert session.process.stdout is not None
-        session.process.stdout.close()
-        session.send(run="echo nobody reads this", tag="t")
+def test_a_bare_python_of_another_version_keeps_state(tmp_path: Path) -> None:
+    """As far as this machine has it: the bridge may use nothing newer than Python 3.8."""
+    tried = {name: found for name in PYTHONS if (found := of_version(name))}
+    if not tried:
+        pytest.skip(f"none of {PYTHONS} is here")
+    command, pipe = [sys.executable, "-I", driver.__file__, "python"], subprocess.PIPE
+    for name, found in tried.items():
+        program(tmp_path / name / ".venv/bin", "python", f'exec {shlex.quote(found)} -S "$@"')
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=tmp_path / name) as process:
+            version = said(process, "ready")[0]["ready"]
+            assert version.startswith(f"CPython {name.removeprefix('python')}.")
+            code = "import asyncio\nx = await asyncio.sleep(0, 41)\nx + 1"
+            assert said(process, "done", run=code)[1] == "42\n", name
+            assert "<input 2>" in said(process, "done", run="1 / 0")[1]
+            assert said(process, "done", run="x") == ({"done": 0, "tag": "t"}, "41\n")
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(PATIENCE) == 0
 
 
 def evaluation() -> OngoingEvaluation:
     return OngoingEvaluation(tag="mine", on_output=lambda _: None, max_pictures=2, max_picture_bytes=3)
 
 
+@examples(20)
 @given(st.lists(st.dictionaries(st.text(), st.integers())), st.lists(st.integers(1, 40)))
 def test_words_are_the_same_in_any_pieces(words: list[dict[str, int]], sizes: list[int]) -> None:
     stream = b"".join(json.dumps(word).encode() + b"\n" for word in words)
