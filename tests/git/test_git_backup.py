@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import time
 import zipfile
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, redirect_stdout
 from dataclasses import replace
 from functools import cache
@@ -24,7 +23,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.stores.git_backups import PACK, BackupFolder, NotCopied, load, user_folder
 from tests.git.hostile_git import GIT
-from tests.support.confinement import git
+from tests.support.confinement import git, git_environment
 from tests.support.live import Setup, connected_to
 from tests.support.named import file_of_tokens
 from tests.support.process_layer import server_command
@@ -194,63 +193,41 @@ async def test_each_session_adds_what_is_new_and_commands_do_not_see_it(tmp_path
     assert git(at, "log", "--format=%s").split("\n")[:3] == ["more", "more", "noise"]
 
 
-def borrowed(at: Path, other: Path) -> None:
-    (at / ".git/objects/info/alternates").write_text(f"{other}/.git/objects\n", encoding="utf-8")
-
-
-def linked(name: str) -> Callable[[Path, Path], None]:
-    def plant(at: Path, other: Path) -> None:
-        subprocess.run(["rm", "-rf", str(at / ".git" / name)], check=True)
-        (at / ".git" / name).symlink_to(other / ".git" / name)
-
-    return plant
-
-
-def piped(name: str) -> Callable[[Path, Path], None]:
-    def plant(at: Path, _: Path) -> None:
-        (at / ".git" / name).unlink(missing_ok=True)
-        os.mkfifo(at / ".git" / name)
-
-    return plant
-
-
-def promised(at: Path, other: Path) -> None:
-    """An object is missing that git would get by starting a program."""
-    for name, value in (("promisor", "true"), ("url", str(other)), ("uploadpack", f"touch {at.parent}/ran;")):
-        git(at, "config", f"remote.x.{name}", value)
-    git(at, "config", "extensions.partialClone", "x")
-    git(at, "config", "core.repositoryFormatVersion", "1")
-    blob = git(at, "rev-parse", "HEAD:file").strip()
-    (at / ".git/objects" / blob[:2] / blob[2:]).unlink()
-
-
-def grafted(at: Path, _: Path) -> None:
-    (at / ".git/info/grafts").write_text(git(at, "rev-parse", "HEAD"), encoding="utf-8")
-
-
-HOSTILE: dict[str, tuple[Callable[[Path, Path], None], str]] = {
-    "alternates": (borrowed, "objects/info/alternates lets git read other data"),
-    "objects": (linked("objects"), "objects is a link"),
-    "refs": (linked("refs/heads/main"), "refs/heads/main is a link"),
-    "fifo": (piped("refs/heads/pipe"), "refs/heads/pipe is a link or a special file"),
-    "index": (piped("index"), "index is a link or a special file"),
-    "promisor": (promised, "git cannot read all of it"),
-    "grafts": (grafted, "info/grafts lets git read other data"),
+HOSTILE = {
+    "alternates": (
+        "echo $OTHER/objects >objects/info/alternates",
+        "objects/info/alternates lets git read other data",
+    ),
+    "objects": ("rm -r objects; ln -s $OTHER/objects objects", "objects is a link"),
+    "refs": ("ln -sf $OTHER/refs/heads/main refs/heads/main", "refs/heads/main is a link"),
+    "fifo": ("mkfifo refs/heads/pipe", "refs/heads/pipe is a link or a special file"),
+    "index": ("rm index; mkfifo index", "index is a link or a special file"),
+    # An object is missing that git would get by starting a program.
+    "promisor": (
+        (
+            "id=$(git rev-parse HEAD:file); rm objects/$(echo $id | cut -c1-2)/$(echo $id | cut -c3-);"
+            ' for one in "remote.x.promisor true" "remote.x.url $OTHER" "extensions.partialClone x"'
+            ' "core.repositoryFormatVersion 1"; do git config $one; done;'
+            ' git config remote.x.uploadpack "touch $PWD/../../ran;"'
+        ),
+        "git cannot read all of it",
+    ),
+    "grafts": ("git rev-parse HEAD >info/grafts", "info/grafts lets git read other data"),
 }
+"""Scripts for the git folder, and why it has no backup. `$OTHER` is another one."""
+
+PROGRAMS = ("core.fsmonitor", "core.hooksPath", "uploadpack.packObjectsHook", "core.alternateRefsCommand")
 
 
 async def test_a_hostile_repository_is_named_and_nothing_of_it_runs_or_reaches_out(tmp_path: Path) -> None:
     root = tmp_path / "root"
     other = repository(tmp_path / "outside")
-    for name, (plant, _) in HOSTILE.items():
-        plant(repository(root / name), other)
+    environment = git_environment(OTHER=f"{other}/.git")
+    for name, (script, _) in HOSTILE.items():
+        folder = repository(root / name) / ".git"
+        subprocess.run(["sh", "-ec", script], cwd=folder, env=environment, check=True)
     at = repository(root / "programs")
-    for name in (
-        "core.fsmonitor",
-        "core.hooksPath",
-        "uploadpack.packObjectsHook",
-        "core.alternateRefsCommand",
-    ):
+    for name in PROGRAMS:
         git(at, "config", name, f"touch {root}/ran;")
     async with serving(tmp_path, Permission.DANGER_FULL_ACCESS) as server:
         said, again = [await bash(server, "echo worked") for _ in range(2)]

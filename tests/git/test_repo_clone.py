@@ -267,7 +267,7 @@ async def test_a_cancelled_clone_leaves_nothing(server: Dispatcher, lair: Lair) 
     assert not (lair.folder / "made").exists()
 
 
-async def test_where_commands_have_no_network_only_folders_are_cloned() -> None:
+async def test_without_network_only_folders_are_cloned_and_what_programs_act_upon_is_set_aside() -> None:
     with visible_folder() as folder:
         lair = scene(folder)
         async with workshop(folder, WRITE, found=FOUND) as server:
@@ -275,22 +275,16 @@ async def test_where_commands_have_no_network_only_folders_are_cloned() -> None:
             assert (result.error, "--network commands" in result.text) == ("unavailable", True)
             result = await clone(server)
             assert (result.error, result.text.count("[")) == (None, 0), result.text
-        made = folder / "root/made"
-        assert git(made, "status", "--porcelain") == ""
-        assert git(made, "rev-parse", "HEAD") == git(lair, "rev-parse", "HEAD")
-
-
-async def test_what_programs_act_upon_is_set_aside_and_reported() -> None:
-    with visible_folder() as folder:
-        lair = scene(folder)
-        (lair / ".envrc").write_text("touch evil\n", encoding="utf-8")
-        git(lair, "add", ".envrc")
-        git(lair, "commit", "-qm", "trap")
-        async with workshop(folder, WRITE, found=FOUND) as server:
-            result = await clone(server)
-        assert result.error is None, result.text
-        assert ".envrc" in result.text
-        assert not (folder / "root/made/.envrc").exists()
+            made = folder / "root/made"
+            assert git(made, "status", "--porcelain") == ""
+            assert git(made, "rev-parse", "HEAD") == git(lair, "rev-parse", "HEAD")
+            (lair / ".envrc").write_text("touch evil\n", encoding="utf-8")
+            git(lair, "add", ".envrc")
+            git(lair, "commit", "-qm", "trap")
+            result = await clone(server, path="other")
+            assert result.error is None, result.text
+            assert ".envrc" in result.text
+            assert not (folder / "root/other/.envrc").exists()
 
 
 async def test_where_no_git_folder_may_be_made_it_is_not_offered() -> None:

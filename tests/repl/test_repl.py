@@ -93,7 +93,7 @@ PRINTED = [
     ("js", "setTimeout(() => console.log('later'), 50); 1", "1\nlater\n"),
     ("py", "import threading\nthreading.Timer(0.05, print, ['later']).start()", "later\n"),
     ("py", "import sys; sys.stdout = None", "(no output)"),
-    ("py", "import atexit\natexit.register(print, 'end')", "end\n"),
+    ("py", "import atexit\n_ = atexit.register(print, 'end')", "end\n"),
     ("js", "process.exitCode = 4; setTimeout(() => console.log('a'), 20); 2", "2\na\n[exit status 4]"),
     ("sh", "exit 3", "(no output)\n[exit status 3]"),
     ("bash", "echo 'it'\"'s\" >&2", "it's\n"),

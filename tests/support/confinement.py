@@ -125,7 +125,15 @@ def visible_folder() -> Generator[Path]:
 
 def git(folder: Path, *arguments: str, **more: str) -> str:
     """Run git as the scene is built; `more` is its environment besides."""
-    environment = {
+    command = ["git", "-C", str(folder), "-c", "gc.auto=0", "-c", "safe.directory=*", *arguments]
+    environment = git_environment(**more)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8")
+    return done.stdout
+
+
+def git_environment(**more: str) -> dict[str, str]:
+    """That of git as scenes are built, and `more`."""
+    return {
         "PATH": os.environ["PATH"],
         "HOME": "/nonexistent",
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -134,9 +142,6 @@ def git(folder: Path, *arguments: str, **more: str) -> str:
         **dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2026-01-02T03:04:05Z"),
         **more,
     }
-    command = ["git", "-C", str(folder), "-c", "gc.auto=0", "-c", "safe.directory=*", *arguments]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8")
-    return done.stdout
 
 
 @contextmanager
