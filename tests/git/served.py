@@ -108,10 +108,13 @@ def planted(folder: Path) -> None:
     for name in HOOKS:
         put(folder / ".git/hooks" / name, f"#!/bin/sh\nexec {program}\n").chmod(0o755)
         put(folder / "more-hooks" / name, f"#!/bin/sh\nexec {program}\n").chmod(0o755)
-    for name in PROGRAMS:
-        git(folder, "config", name, f"!{program}" if name.startswith("alias.") else program)
-    for setting in SETTINGS:
-        git(folder, "config", *setting.split(" "))
+    programs = (f"{name} {'!' * name.startswith('alias.')}{program}" for name in PROGRAMS)
+    with (folder / ".git/config").open("a", encoding="utf-8") as config:
+        for setting in (*programs, *SETTINGS):
+            name, _, value = setting.partition(" ")
+            section, *middle, key = name.split(".")
+            heading = " ".join((section, *(f'"{one}"' for one in middle)))
+            config.write(f"[{heading}]\n\t{key} = {value}\n")
     put(folder / ".git/info/attributes", "*.odd filter=odd diff=odd merge=odd\n")
     put(folder / "new.txt", "new\n")
     os.utime(folder / "tracked", (1, 1))

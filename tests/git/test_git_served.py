@@ -10,7 +10,7 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.executables import HostExecutables
-from tests.git.hostile_git import GIT
+from tests.git.hostile_git import GIT, Lair
 from tests.git.served import (
     ASKED,
     ATTACKS,
@@ -78,11 +78,6 @@ def everything(at: Place) -> None:
         assert sprung(at.own), f"the attack is not one: {attack}"
 
 
-def test_nothing_of_a_repository_runs_and_only_git_folders_change(place: Place) -> None:
-    """ATTACK: hooks, filters, signing programs, editors, aliases, monitors and included settings."""
-    everything(place)
-
-
 @pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_every_question_is_answered_and_nothing_runs_or_changes(
     user: str, servers: Callable[[str, str], Server]
@@ -102,13 +97,10 @@ def test_every_question_is_answered_and_nothing_runs_or_changes(
         assert sprung(at.own), "the attack is not one"
 
 
-@pytest.mark.parametrize("flags", [(WORKSPACE_WRITE,), (FULL,)], ids=lambda one: one[-1])
-def test_nothing_of_a_repository_runs_where_commands_could_run_it(flags: tuple[str, ...]) -> None:
-    """And where they may write in git folders, a worktree comes and goes while they run."""
-    with scene(USERS[0]) as made, serving(made, *flags, *AUTHOR) as server:
-        if flags[0] == WORKSPACE_WRITE:
-            with repository_in(server) as at:
-                comes_and_goes(at)
+@pytest.mark.parametrize("mode", [WORKSPACE_WRITE, pytest.param(FULL, marks=pytest.mark.long)])
+def test_nothing_of_a_repository_runs_and_only_git_folders_change(mode: str) -> None:
+    """ATTACK: hooks, filters, signing programs, editors, aliases, monitors and included settings."""
+    with scene(USERS[0]) as made, serving(made, mode, *AUTHOR) as server:
         build(made)
         everything(Place(server=server))
 
@@ -125,17 +117,6 @@ def test_git_writes_nowhere_but_in_the_git_folder(place: Place) -> None:
     refused(place.server.call("git_commit", message="m", paths=["own/tracked"]), "git could not change")
     refused(place.server.call("git_branch", name="x", create=True, path="own"), "made no branch")
     refused(place.server.call("EnterWorktree", name="x", path="own"), "git could not change")
-    assert not changed(before, place.scene.around())
-
-
-def test_a_store_that_a_repository_borrows_from_is_not_written(place: Place) -> None:
-    """ATTACK: objects/info/alternates names a store outside the roots."""
-    store = shutil.copytree(place.own / ".git/objects", place.scene.outside / "store")
-    put(place.own / ".git/objects/info/alternates", f"{store}\n")
-    place.scene.own()
-    before = place.scene.around()
-    done(place.server.call("git_commit", message="m", paths=["own/tracked"]))
-    done(place.server.call("git_branch", name="x", create=True, path="own"))
     assert not changed(before, place.scene.around())
 
 
@@ -182,21 +163,6 @@ def test_the_git_folder_of_another_place_is_not_written(place: Place) -> None:
     shutil.rmtree(away)
 
 
-def test_protected_names_stay_as_they_are(place: Place) -> None:
-    """ATTACK: a branch and an old commit bring what editors and shells act upon."""
-    git(place.own, "checkout", "--quiet", "-b", "evil")
-    for name in (".vscode/tasks.json", ".envrc", "d/.husky/x"):
-        put(place.own / name, "evil\n")
-    git(place.own, "add", ".vscode", ".envrc", "d")
-    git(place.own, "commit", "--quiet", "--message=evil")
-    git(place.own, "checkout", "--quiet", "main")
-    place.scene.own()
-    refused(place.server.call("git_branch", name="evil", path="own"), "is protected")
-    for name in (".envrc", ".vscode/tasks.json"):
-        refused(place.server.call("git_restore", paths=[f"own/{name}"], commit="evil"), "is protected")
-        assert not (place.own / name).exists()
-
-
 def test_the_tools_commit_where_a_command_cannot(place: Place) -> None:
     """The hint of a command names the tools, and they do not disturb a running one."""
     waiting = "cd own; while [ ! -e stop ]; do sleep 0.1; done; git log -1 --format=%s > said"
@@ -213,17 +179,21 @@ def test_the_tools_commit_where_a_command_cannot(place: Place) -> None:
 # --- modes, layers, settings -----------------------------------------------------------------------------
 
 
-def test_the_author_is_that_of_git_in_the_repository() -> None:
-    with scene(USERS[-1]) as made:
-        put(made.home / ".gitconfig", "[user]\n\tname = Own\n\temail = own@example.org\n")
-        made.own()
-        with serving(made, WORKSPACE_WRITE) as server:
-            git(made.root, "config", "--unset", "user.email")
-            git(made.root, "config", "user.name", "Here")
-            said = done(server.call("git_commit", message="m", paths=["d/tracked"]))
-            assert "Author: Here <own@example.org>" in said
-            (made.home / ".gitconfig").unlink()
-            refused(server.call("git_commit", message="m", paths=["d/hard"]), "--git-author")
+async def test_the_author_is_that_of_git_in_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root").mkdir()
+    lair = Lair(tmp_path / "root")
+    lair.config("user.name Here")
+    monkeypatch.setenv("HOME", lair.environ["HOME"])
+    async with workshop(tmp_path, Permission.WORKSPACE_WRITE, found=HostExecutables(git=GIT)) as server:
+        said = await call(server, "git_commit", message="m", paths=["repository/file.txt"])
+        assert "Author: Here <n@example.org>" in said.text
+        Path(lair.environ["HOME"], ".gitconfig").unlink()
+        lair.write("new", "new\n")
+        said = await call(server, "git_commit", message="m", paths=["repository/new"])
+        assert said.error is not None
+        assert "--git-author" in said.text
 
 
 def test_a_rule_of_the_operator_holds() -> None:
@@ -276,7 +246,7 @@ async def test_without_bubblewrap_they_need_the_operators_consent(degraded: bool
             assert (said.error is None) == degraded, said.text
             said = await call(server, "git_commit", message="m", paths=["d/tracked"])
             assert said.error == ("unavailable" if degraded else "sandbox_unavailable")
-            running = await call(server, "bash", command="while :; do :; done", run_in_background=True)
+            running = await call(server, "bash", command="exec sleep 300", run_in_background=True)
             entered = await server.call("EnterWorktree", {"name": "x", "path": "own"}, Person())
             assert (entered.error is None) == degraded, entered.text
             if degraded:
@@ -374,25 +344,33 @@ def test_links_and_names_of_a_commit_lead_nowhere(place: Place) -> None:
 # --- while commands run ----------------------------------------------------------------------------------
 
 
-def comes_and_goes(at: Place) -> None:
-    before = quarantined(at.scene)
-    handles = [at.server.start("while :; do :; done"), at.server.start("touch own/ready; exec sleep 300")]
-    until((at.own / "ready").exists)
-    with worktree(at.server):
-        at.server.bash("git status --porcelain > said; sleep 2.5")
-        assert (at.own / ".worktrees/x/.git").is_file()
+def comes_and_goes(place: Place) -> None:
+    before = quarantined(place.scene)
+    handles = [place.server.start("sleep 300; true"), place.server.start("touch own/ready; exec sleep 300")]
+    until((place.own / "ready").exists)
+    with worktree(place.server):
+        place.server.bash("git status --porcelain > said; sleep 2.5")
+        assert (place.own / ".worktrees/x/.git").is_file()
         for handle in handles:
-            assert "running for" in at.server.call("TaskOutput", task_id=handle, until="now").text
-        done(at.server.call("git_commit", message="m", paths=["said"]))
-    at.server.bash("sleep 2.5")
+            assert "running for" in place.server.call("TaskOutput", task_id=handle, until="now").text
+        done(place.server.call("git_commit", message="m", paths=["said"]))
+    place.server.bash("sleep 2.5")
     for handle in handles:
-        assert "running for" in at.server.call("TaskOutput", task_id=handle, until="now").text
-        done(at.server.call("TaskStop", task_id=handle))
-    assert quarantined(at.scene) == before
+        assert "running for" in place.server.call("TaskOutput", task_id=handle, until="now").text
+        done(place.server.call("TaskStop", task_id=handle))
+    assert quarantined(place.scene) == before
 
 
 def test_a_worktree_comes_and_goes_while_commands_run(place: Place) -> None:
     comes_and_goes(place)
+
+
+@pytest.mark.long
+def test_one_comes_and_goes_where_commands_may_write_in_git_folders(
+    servers: Callable[[str, str], Server],
+) -> None:
+    with repository_in(servers(USERS[-1], WORKSPACE_WRITE)) as place:
+        comes_and_goes(place)
 
 
 def test_a_running_command_cannot_make_one_or_change_one(place: Place) -> None:
@@ -401,7 +379,7 @@ def test_a_running_command_cannot_make_one_or_change_one(place: Place) -> None:
     handle = server.start(
         "cd own; while [ ! -e .worktrees/x/.git ]; do sleep 0.05; done; mkdir -p evil/worktrees/n;"
         " printf 'gitdir: %s/evil/worktrees/n\\n' $PWD > .worktrees/x/.git; touch wrote;"
-        " while :; do :; done"
+        " exec sleep 300"
     )
     with worktree(server):
         until(lambda: "appeared" in server.call("TaskOutput", task_id=handle, until="now").text)

@@ -6,12 +6,12 @@ Real servers, as root and as an ordinary user, on many repositories at once: eac
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from tests.support.cases import until
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
     BY_USER,
@@ -21,10 +21,12 @@ from tests.support.confinement import (
     Scene,
     as_user,
     git,
+    git_environment,
     put,
     scene,
     serving,
 )
+from tests.support.extent import IN_FULL
 from tests.support.process_layer import server_command
 
 WORD = "the-word-that-is-hidden"
@@ -32,153 +34,59 @@ SECRET = "inner/secret.txt"
 RULE, OTHER_RULE = "Read(secret.txt)", "Read(nothing-has-this-name/**)"
 
 
-def put_word(path: Path, at: Path) -> None:
-    """Write a file with the word of the row that `at` belongs to."""
-    put(path, f"{WORD} of {at.parent.name}.")
+FUNCTIONS = f"""
+S={SECRET}
+commit() {{ git add --all; git commit --quiet --allow-empty --message=one; }}
+clean() {{ git init --quiet --initial-branch=main $1; cd $1; echo tracked >tracked; commit; }}
+hide() {{ mkdir -p $(dirname $1); printf '{WORD} of %s.' $ROW >$1; }}
+staged() {{ clean $1; hide $S; git add --all; }}
+committed() {{ staged $1; commit; }}
+"""
 
-
-def commit(at: Path) -> None:
-    git(at, "add", "--all")
-    git(at, "commit", "--quiet", "--allow-empty", "--message=one")
-
-
-def clean(at: Path) -> None:
-    git(at.parent, "init", "--quiet", "--initial-branch=main", str(at))
-    put(at / "tracked", "tracked\n")
-    commit(at)
-
-
-def staged(at: Path) -> None:
-    clean(at)
-    put_word(at / SECRET, at)
-    git(at, "add", "--all")
-
-
-def committed(at: Path) -> None:
-    staged(at)
-    commit(at)
-
-
-def untracked(at: Path) -> None:
-    committed(at)
-    git(at, "rm", "--quiet", "--cached", SECRET)
-    git(at, "commit", "--quiet", "--message=two")
-
-
-def stashed(at: Path) -> None:
-    staged(at)
-    git(at, "stash", "--quiet")
-    git(at, "stash", "drop", "--quiet")
-
-
-def renamed(at: Path) -> None:
-    """The blob has a name that no rule hides as well."""
-    clean(at)
-    put_word(at / "open.txt", at)
-    commit(at)
-    (at / "inner").mkdir()
-    git(at, "mv", "open.txt", SECRET)
-    commit(at)
-    git(at, "rm", "--quiet", SECRET)
-    commit(at)
-
-
-def merged(at: Path) -> None:
-    """Only a merge brings it in."""
-    clean(at)
-    git(at, "checkout", "--quiet", "-b", "side")
-    put(at / "more", "more\n")
-    commit(at)
-    git(at, "checkout", "--quiet", "main")
-    put(at / "own", "own\n")
-    commit(at)
-    git(at, "merge", "--quiet", "--no-commit", "side")
-    put_word(at / SECRET, at)
-    commit(at)
-
-
-def reset(at: Path) -> None:
-    committed(at)
-    git(at, "reset", "--quiet", "--hard", "HEAD~1")
-    shutil.rmtree(at / ".git/logs")
-
-
-def dangling(at: Path) -> None:
-    clean(at)
-    put_word(at / "x", at)
-    git(at, "hash-object", "-w", "x")
-    (at / "x").unlink()
-
-
-def packed(at: Path) -> None:
-    committed(at)
-    git(at, "gc", "--quiet")
-
-
-def tag_of_a_tree(at: Path) -> None:
-    staged(at)
-    git(at, "tag", "tree", git(at, "write-tree").strip())
-    git(at, "rm", "--quiet", "--cached", SECRET)
-
-
-def replaced(at: Path) -> None:
-    committed(at)
-    git(at, "replace", "HEAD", "HEAD~1")
-
-
-def grafted(at: Path) -> None:
-    committed(at)
-    head, first = git(at, "rev-parse", "HEAD", "HEAD~1").split()
-    put(at / ".git/info/grafts", f"{head} {first} {head}\n{first} {head}\n")
-
-
-def configured(at: Path) -> None:
-    """The repository has settings that would keep paths out of what git prints."""
-    committed(at)
-    for name in ("diff.relative", "core.sparseCheckout", "core.quotePath", "diff.ignoreSubmodules"):
-        git(at, "config", name, "true")
-
-
-def superproject(at: Path) -> None:
-    clean(at)
-    committed(at.parent / "module")
-    source = str(at.parent / "module")
-    git(at, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", source, "sub")
-    shutil.rmtree(at.parent / "module")
-    commit(at)
-
-
-def borrower(at: Path) -> None:
-    committed(at.parent / "lender")
-    git(at.parent, "clone", "--quiet", "--shared", "lender", str(at))
-
-
-def linked(at: Path) -> None:
-    """A file staged in a linked work tree, in another folder."""
-    clean(at)
-    git(at, "worktree", "add", "--quiet", "../tree")
-    put_word(at.parent / "tree" / SECRET, at)
-    git(at.parent / "tree", "add", "--all")
-
-
-def bare(at: Path) -> None:
-    committed(at)
-    git(at.parent, "clone", "--quiet", "--bare", str(at), "bare.git")
-    shutil.rmtree(at)
-
-
-def stored_elsewhere(at: Path) -> None:
-    committed(at)
-    shutil.move(at / ".git/objects", at.parent / "store")
-    (at / ".git/objects").symlink_to("../../store")
-
-
-HIDING = (
-    *(staged, committed, untracked, stashed, renamed, merged, reset, dangling, packed, tag_of_a_tree),
-    *(replaced, grafted, configured, superproject, borrower, linked, bare, stored_elsewhere),
-)
-UNKNOWN = (dangling, tag_of_a_tree, grafted, superproject, borrower, stored_elsewhere)
+HIDING = {
+    "staged": "staged one",
+    "committed": "committed one",
+    "untracked": "committed one; git rm --quiet --cached $S; git commit --quiet --message=two",
+    "stashed": "staged one; git stash --quiet; git stash drop --quiet",
+    # The blob has a name that no rule hides as well.
+    "renamed": "clean one; hide open.txt; commit; mkdir inner; git mv open.txt $S; commit; git rm -q $S;"
+    " commit",
+    "reset": "committed one; git reset --quiet --hard HEAD~1; rm -r .git/logs",
+    "dangling": "clean one; hide x; : $(git hash-object -w x); rm x",
+    "packed": "committed one; git gc --quiet",
+    "grafted": "committed one; set -- $(git rev-parse HEAD HEAD~1); mkdir -p .git/info;"
+    r" printf '%s %s %s\n%s %s\n' $1 $2 $1 $2 $1 >.git/info/grafts",
+    "superproject": "committed module; cd ..; clean one;"
+    " git -c protocol.file.allow=always submodule --quiet add $PWD/../module sub; rm -rf ../module; commit",
+    "borrower": "committed lender; cd ..; git clone --quiet --shared lender one",
+    # A file staged in a linked work tree, in another folder.
+    "linked": "clean one; git worktree add --quiet ../tree; cd ../tree; hide $S; git add --all",
+    "bare": "committed one; cd ..; git clone --quiet --bare one bare.git; rm -rf one",
+    "stored_elsewhere": "committed one; mv .git/objects ../store; ln -s ../../store .git/objects",
+}
+MORE = {
+    "tag_of_a_tree": "staged one; git tag tree $(git write-tree); git rm --quiet --cached $S",
+    "replaced": "committed one; git replace HEAD HEAD~1",
+    # The repository has settings that would keep paths out of what git prints.
+    "configured": "committed one; for name in diff.relative core.sparseCheckout core.quotePath"
+    " diff.ignoreSubmodules; do git config $name true; done",
+    # Only a merge brings it in.
+    "merged": "clean one; git checkout --quiet -b side; echo more >more; commit; git checkout --quiet main;"
+    " echo own >own; commit; git merge --quiet --no-commit side; hide $S; commit",
+}
+HIDING |= MORE if IN_FULL else {}
+CLEAN = "clean one; git worktree add --quiet ../tree; cd ..; git clone --quiet --bare one bare.git"
+UNKNOWN = {"dangling", "tag_of_a_tree", "grafted", "superproject", "borrower", "stored_elsewhere"}
 """Nobody can tell what paths these hold."""
+
+
+def build(folder: Path, script: str) -> None:
+    """Run a script with `FUNCTIONS` in `folder`, which names the row of the table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        ["sh", "-ec", FUNCTIONS + script], cwd=folder, env=git_environment(ROW=folder.name), check=True
+    )
+
 
 READS = """
 here=$PWD
@@ -201,11 +109,8 @@ def place(request: pytest.FixtureRequest) -> Generator[Scene]:
     and a bare clone."""
     with scene(request.param) as made:
         shutil.rmtree(made.root)
-        for build in (*HIDING, clean):
-            (made.root / build.__name__).mkdir(parents=True)
-            build(made.root / build.__name__ / "one")
-        git(made.root / "clean/one", "worktree", "add", "--quiet", "../tree")
-        git(made.root / "clean", "clone", "--quiet", "--bare", "one", "bare.git")
+        for name, script in {**HIDING, "clean": CLEAN}.items():
+            build(made.root / name, script)
         for path in made.root.rglob("inner"):
             if path.is_dir() and ".git" not in path.parts:
                 shutil.rmtree(path)
@@ -223,6 +128,7 @@ def with_rule(made: Scene, rule: str) -> tuple[str, ...]:
     return "--config", str(config)
 
 
+@pytest.mark.rounds
 def test_commands_get_nothing_from_a_repository_that_holds_what_a_rule_hides(place: Scene) -> None:
     with serving(place, WORKSPACE_WRITE, *with_rule(place, RULE)) as server:
         server.bash(f"({READS}) >/tmp/read")
@@ -239,77 +145,81 @@ def test_commands_get_nothing_from_a_repository_that_holds_what_a_rule_hides(pla
         assert WORD not in server.call("git_show", path="untracked/one", revision="HEAD~1").text
 
 
+@pytest.mark.rounds
 def test_the_same_commands_read_it_without_a_rule_and_with_one_that_matches_nothing(place: Scene) -> None:
     with serving(place, READ_ONLY) as server:
         server.bash(f"({READS}) >/tmp/read")
         said = server.bash(f"grep -aoh '{WORD} of [a-z_]*' /tmp/read | sort -u").split()
-        assert {build.__name__ for build in HIDING} <= set(said)
+        assert HIDING.keys() <= set(said)
     # A rule comes with a new start. This one hides what nobody can tell the paths of.
     with serving(place, READ_ONLY, *with_rule(place, OTHER_RULE)) as server:
         said = server.bash("ls -d */one/.git/HEAD */bare.git/HEAD").split()
-        assert not {f"{build.__name__}/one/.git/HEAD" for build in UNKNOWN} & set(said)
-        rest = {build.__name__ for build in HIDING} - {build.__name__ for build in UNKNOWN}
-        assert rest <= {path.partition("/")[0] for path in said}
+        assert not {f"{name}/one/.git/HEAD" for name in UNKNOWN} & set(said)
+        assert HIDING.keys() - UNKNOWN <= {path.partition("/")[0] for path in said}
         assert WORD in server.bash("cd committed/one && git log -p")
 
 
 @pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_a_repository_is_examined_again_when_it_changes(user: str) -> None:
     with scene(user) as made, serving(made, WORKSPACE_WRITE, *with_rule(made, RULE)) as server:
+        log = "git log -p --all"
 
-        def shown() -> list[bool]:
-            log = "git log -p --all"
-            task = server.start(log)
-            job = server.call("TaskOutput", task_id=task, offset=0, until="end", wait_ms=20_000)
+        def shown() -> bool:
+            return "+tracked" in server.bash(log)
+
+        def shown_elsewhere() -> list[bool]:
+            job = server.call("TaskOutput", task_id=server.start(log), offset=0, until="end", wait_ms=20_000)
             session = server.call("REPL", language="shell", code=log, session="new")
-            return ["+tracked" in text for text in (server.bash(log), job.text, session.text)]
+            return ["+tracked" in text for text in (job.text, session.text)]
 
         # A blob that loses its path while the server watches is known.
         server.bash("echo a >new && git add new")
         server.bash("echo b >new && git add new && git commit -qm three")
-        assert shown() == [True] * 3
+        assert shown()
         put(made.root / SECRET, WORD)
         git(made.root, "add", SECRET)
         made.own()
-        assert shown() == [False] * 3
+        assert not shown()
+        assert shown_elsewhere() == [False, False]
         said = server.bash("git log")
         assert f"the rule {RULE} hides {made.root}/{SECRET}" in said
         git(made.root, "rm", "--quiet", "--cached", SECRET)
         made.own()
-        assert shown() == [False] * 3
+        assert not shown()
         git(made.root, "gc", "--quiet", "--prune=now")
         made.own()
-        assert shown() == [True] * 3
+        assert shown()
+        assert shown_elsewhere() == [True, True]
 
 
 @pytest.mark.parametrize("place", BY_USER[-1:], indirect=True)
-def test_a_repository_around_the_root_or_outside_is_hidden(place: Scene) -> None:
-    around = place.base / "around"
-    clean(around)
-    put(around / "root/secret.txt", WORD)
-    commit(around)
-    git(around, "worktree", "add", "--quiet", "../root-of-a-tree")
+def test_a_repository_around_the_root_or_outside_is_hidden_and_the_log_of_the_start_names_rule_and_file(
+    place: Scene,
+) -> None:
+    around, tree, known = place.base / "around", place.base / "root-of-a-tree", place.root / "committed"
+    secret = f"mkdir root; printf {WORD} >root/secret.txt; commit"
+    build(place.base, f"clean around; {secret}; git worktree add --quiet ../root-of-a-tree")
     place.own()
-    for root in (around / "root", place.base / "root-of-a-tree"):
-        with serving(place, READ_ONLY, *with_rule(place, RULE), roots=[root]) as server:
-            said = server.bash(f"git log -p; git -C {around} log -p; git --git-dir={around}/.git log -p")
-        assert WORD not in said
-        assert "outside" in said or "above a root" in said
+    finding = f"the rule {RULE} hides {known}/one/{SECRET}"
+    roots = (around / "root", tree, known)
+    with serving(place, READ_ONLY, *with_rule(place, RULE), roots=roots) as server:
+        # No command makes the server look.
+        log = server.client._log.fileno()
+        until(lambda: finding in os.pread(log, 1 << 16, 0).decode())
+        for root in roots[:2]:
+            said = server.bash(
+                f"cd {root}; git log -p; git -C {around} log -p; git --git-dir={around}/.git log -p"
+            )
+            assert WORD not in said
+            assert "outside" in said or "above a root" in said
 
 
 @pytest.mark.parametrize("place", BY_USER[-1:], indirect=True)
-def test_doctor_and_the_log_of_the_start_name_rule_and_file(place: Scene) -> None:
+def test_doctor_names_rule_and_file(place: Scene) -> None:
     root, flags = place.root / "committed", with_rule(place, RULE)
-    finding = f"the rule {RULE} hides {root}/one/{SECRET}"
     arguments = ("doctor", "--root", str(root), "--state-dir", str(place.state), *flags)
     done = subprocess.run(
         [*as_user(place), *server_command(), *arguments], cwd=ROOT, capture_output=True, encoding="utf-8",
         env={**place.environment, "COLUMNS": "500"}, timeout=60, check=False,
     )  # fmt: skip
-    assert finding in done.stdout
-    # No command makes the server look.
-    with serving(place, READ_ONLY, *flags, roots=[root]) as server:
-        log, deadline = server.client._log.fileno(), time.monotonic() + 20
-        while finding not in (said := os.pread(log, 4096, 0).decode()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    assert finding in said
+    assert f"the rule {RULE} hides {root}/one/{SECRET}" in done.stdout
