@@ -175,7 +175,7 @@ async def test_a_list_that_is_used_is_kept_longest(tmp_path: Path) -> None:
 
 async def test_a_list_outlives_its_server_and_belongs_to_its_owner(tmp_path: Path) -> None:
     first = await call(planner(tmp_path), "TodoWrite", todos=[todo("mine")])
-    at, asked = planner(tmp_path), {"action": "list", "list_id": handle(first)}
+    at, asked = planner(tmp_path), dict[str, Any](action="list", list_id=handle(first))
     refused = await call(at, "TodoWrite", Person(owner="another"), **asked)
     assert refused.error == "not_found"
     assert (await call(at, "TodoWrite", **asked)).text == first.text

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -167,7 +168,7 @@ async def test_an_environment_that_a_rule_hides_and_one_of_another_root_are_not_
     one, other = tmp_path / "one", tmp_path / "other"
     other.mkdir()
     project(one / "root")
-    asked = {"language": "python", "code": "1", "session": "new"}
+    asked: dict[str, Any] = {"language": "python", "code": "1", "session": "new"}
     async with workshop(one, Permission.READ_ONLY, deny=("Read(.venv/**)",)) as hiding:
         assert ".venv is not used" in (await call(hiding, "REPL", **asked)).text
     async with workshop(other, more_roots=(str(one / "root"),)) as both:
