@@ -364,8 +364,8 @@ async def test_a_flood_of_one_session_takes_no_room_from_a_smaller_one(tmp_path:
     server = Server(tmp_path, HistoryLimits(total=100_000, of_owner=90_000))
     server.file("notes.md")
     mine = handle(await server.text("write_file", "me", path="notes.md", content=OTHER, overwrite=True))
-    for number in range(40):
-        server.file("f", f"{number}\n" * 5_000)
+    for number in range(12):
+        server.file("f", f"{number}" * 14_000)
         await server.text("write_file", "flood", path="f", content=OTHER, overwrite=True)
     assert sum(path.stat().st_size + 4096 for path in server.kept()) <= 100_000
     await server.text("write_file", "me", path="notes.md", restore=mine)
@@ -375,7 +375,7 @@ async def test_what_ended_sessions_left_goes_first(tmp_path: Path) -> None:
     server = Server(tmp_path, HistoryLimits(total=30_000))
     answer = ""
     for number in range(6):
-        server.file("f", f"{number}\n" * 4_000)
+        server.file("f", f"{number}" * 8_000)
         answer = await server.text("write_file", f"owner {number}", path="f", content=OTHER, overwrite=True)
         if number < 5:
             server.histories.forget(f"owner {number}")
