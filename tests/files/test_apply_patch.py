@@ -53,17 +53,6 @@ async def test_several_files_change_in_one_call(bench: Bench) -> None:
     ]
 
 
-async def test_a_diff_of_git_is_taken_with_modes(bench: Bench) -> None:
-    await bench.text(
-        patch="diff --git a/run b/run\nnew file mode 100755\n--- /dev/null\n+++ b/run\n@@ -0,0 +1 @@\n+#!\n"
-        "diff --git a/a.py b/a.py\nold mode 100644\nnew mode 100755\n"
-        "diff --git a/b b/b\ndeleted file mode 100644\n--- a/b\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"
-    )
-    assert sorted(held(bench.root)) == ["a.py", "run", "sub/c"]
-    assert os.access(bench.root / "run", os.X_OK)
-    assert os.access(bench.root / "a.py", os.X_OK)
-
-
 async def test_what_did_not_fit_exactly_is_reported_and_shown(bench: Bench) -> None:
     text = await bench.text(patch="--- a/a.py\n+++ b/a.py\n@@ -8,2 +8,2 @@\n two\n-three\n+3\n")
     assert "  - hunk 1: found at line 2 instead of 8\n--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n" in text
@@ -140,13 +129,6 @@ async def test_special_files_are_refused_without_waiting(bench: Bench) -> None:
     await bench.refusal("invalid_input", patch=envelope(*CHANGE, "*** Delete File: pipe"))
     await bench.refusal("invalid_input", patch=envelope(*CHANGE, "*** Delete File: sub"))
     assert held(bench.root)["a.py"] == b"one\ntwo\nthree\n"
-
-
-async def test_folders_of_the_client_narrow_it(bench: Bench) -> None:
-    narrow = Bench(tool=TOOL, root=bench.root, works_in=[str(bench.root / "sub")])
-    await narrow.refusal("denied", patch=envelope(f"*** Delete File: {bench.root}/b"))
-    await narrow.text(patch=envelope("*** Delete File: c"))
-    assert sorted(held(bench.root)) == ["a.py", "b"]
 
 
 async def test_many_more_files_than_descriptors_for_one_each_are_changed(bench: Bench) -> None:

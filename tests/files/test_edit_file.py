@@ -124,13 +124,6 @@ async def test_an_edit_that_is_refused_is_explained_and_leaves_the_file(bench: B
         assert (bench.root / "a").read_bytes() == content
 
 
-async def test_a_missing_file_is_not_made(bench: Bench) -> None:
-    result = await bench.result(path="missing", old_string="a", new_string="b")
-
-    assert result.error == "not_found"
-    assert not (bench.root / "missing").exists()
-
-
 async def test_its_other_names_work(bench: Bench) -> None:
     several = ({"edits": [PAIR]}, {"edits": '[{"old_string": "one", "new_string": "1"}]'})
     for name, arguments in (

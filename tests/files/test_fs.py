@@ -41,6 +41,7 @@ from mcp_toolserver.runtime.files.transaction import temp_file
 from mcp_toolserver.runtime.files.workspace import PathLocks, Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.text.file_names import check_spelling
+from tests.support.extent import rounds
 from tests.support.open_files import descriptors
 
 ENGINES: dict[str, Callable[[], Walk]] = {
@@ -415,19 +416,20 @@ def test_open_folders_of_clients_are_kept_and_forgotten(tree: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before + 64
 
 
+@pytest.mark.rounds
 def test_several_threads_make_views_for_many_clients_at_once(tree: Path) -> None:
-    workspace = Workspace([str(tree)])
+    workspace, count = Workspace([str(tree)]), rounds(150, 1_000)
     for number in range(200):
         (tree / f"n{number}").mkdir()
 
     def read(name: int) -> int:
-        return len([workspace.restricted_to([f"{tree}/n{(name + number) % 200}"]) for number in range(1_000)])
+        return len([workspace.restricted_to([f"{tree}/n{(name + number) % 200}"]) for number in range(count)])
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(8) as threads:
-            assert [*threads.map(read, range(8))] == [1_000] * 8
+            assert [*threads.map(read, range(8))] == [count] * 8
     finally:
         sys.setswitchinterval(interval)
 

@@ -202,17 +202,26 @@ async def test_a_path_on_a_file_system_that_does_not_answer_is_an_error(given: s
     assert "does not answer" in result.text
 
 
-async def test_a_hung_mount_of_one_client_stops_no_other(tmp_path: Path) -> None:
-    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
-    for folder in (root, elsewhere):
-        folder.mkdir()
-    (root / "f").write_text("content\n", encoding="utf-8")
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Path, str]]:
+    """The root of a server that tests share, and its address."""
+    setup = Setup.below(tmp_path_factory.mktemp("served"))
+    (setup.root / "f").write_text("content\n", encoding="utf-8")
+    with serving(setup, "http") as url:
+        yield setup.root, url
+
+
+@pytest.mark.xdist_group("served")
+async def test_a_hung_mount_of_one_client_stops_no_other(served: tuple[Path, str], tmp_path: Path) -> None:
+    _, url = served
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
     answers: list[str] = []
 
     async def roots(_: object) -> mcp.ListRootsResult:
         return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(f"file://{elsewhere}/sub"))])
 
-    with serving(Setup(root=root, home=tmp_path), "http") as url, hung_mount(elsewhere):
+    with hung_mount(elsewhere):
         with anyio.fail_after(30):
             async with (
                 connected_to(url, "http", mode="legacy", list_roots_callback=roots) as stuck,
@@ -231,9 +240,11 @@ async def test_a_hung_mount_of_one_client_stops_no_other(tmp_path: Path) -> None
     assert "does not answer" in answers[0]
 
 
-async def test_opening_and_reading_what_does_not_answer_stops_no_other(tmp_path: Path) -> None:
-    root, mount = tmp_path / "root", tmp_path / "root/mount"
-    mount.mkdir(parents=True)
+@pytest.mark.xdist_group("served")
+async def test_opening_and_reading_what_does_not_answer_stops_no_other(served: tuple[Path, str]) -> None:
+    root, url = served
+    mount = root / "mount"
+    mount.mkdir()
     (root / "own").mkdir()
     (root / "own/f").write_text("content\n", encoding="utf-8")
     stuck_calls = (
@@ -244,7 +255,6 @@ async def test_opening_and_reading_what_does_not_answer_stops_no_other(tmp_path:
         ("git_status", {"path": "mount"}),
     )
     async with AsyncExitStack() as stack:
-        url = stack.enter_context(serving(Setup(root=root, home=tmp_path), "http"))
         stack.enter_context(hung_mount(mount, answers_look_ups=True))
         stuck, other = [await stack.enter_async_context(connected_to(url, "http")) for _ in "12"]
         with anyio.fail_after(60):

@@ -177,19 +177,12 @@ def test_everything_that_git_says_of_files_is_carried_out(
     for form, words in FORMS.items():
         with subtests.test(form):
             patch = parse(_out(repository, *GIT, *words).decode())
-            before = {CanonicalPath(path): _at(repository, "HEAD~", path) for path in patch.paths}
-            after = {path: _at(repository, "HEAD", path) for path in before}
+            before = {CanonicalPath(path): BEFORE.get(path) for path in patch.paths}
+            after = {path: AFTER.get(path) for path in before}
             made = plan(patch, before)
             assert not any(outcome.notes for outcome in made[1])
             assert {**before, **{change.path: change.content for change in made[0]}} == after
             assert {change.path for change in made[0] if change.executable} == {"run", "script"}
-
-
-def _at(repository: Path, commit: str, path: str) -> bytes | None:
-    done = subprocess.run(
-        [*GIT, "show", f"{commit}:{path}"], cwd=repository, capture_output=True, timeout=30, check=False
-    )
-    return done.stdout if done.returncode == 0 else None
 
 
 HEADERS = {

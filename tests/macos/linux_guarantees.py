@@ -28,7 +28,7 @@ LINUX_ONLY = (
     "tests/search/test_search.py::test_what_cannot_be_read_is_named_and_the_rest_is_found",
     *(
         f"tests/app/test_shutdown.py::test_a_server_on_stdio_ends_with_all_that_it_started[{case}]"
-        for case in ("SIGTERM-read-only", "end-of-input-workspace-write")
+        for case in ("end-of-input-workspace-write",)
     ),
     "tests/repl/test_repl.py::test_a_server_that_the_kernel_holds_runs_sessions",
     "tests/repl/test_repl.py::test_python_plots_where_nothing_can_be_written",
