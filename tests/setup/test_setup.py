@@ -83,6 +83,12 @@ def home(tmp_path: Path, project: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests start the server that is configured."""
+    monkeypatch.setattr(server, "listed_tools", lambda *_: ("a tool",) * 30)
+
+
 def configured(*arguments: str, home: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """What the command prints when it succeeds."""
     done = setup(*arguments, home=home, **environ)
@@ -169,11 +175,10 @@ def test_setup_on_an_empty_home_configures_a_server_that_starts_and_remove_leave
 
 
 @ALL
+@pytest.mark.usefixtures("untried")
 def test_a_server_that_starts_is_added_to_a_file_that_keeps_every_other_byte(
-    client: Client, home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, home: Path, project: Path
 ) -> None:
-    # The test above starts servers.
-    monkeypatch.setattr(server, "listed_tools", lambda *_: ("a tool",) * 30)
     file, before = existing(client, home)
     if file.suffix in (".toml", ".yaml") or client.on_windows:
         file.write_bytes(f"\ufeff{before}".replace("\n", "\r\n").encode())
@@ -260,6 +265,7 @@ def test_a_client_that_cannot_be_confined_says_so_and_nothing_is_written(home: P
             assert client.keeps in refusal(*line, "--confine", "--yes", home=home)
 
 
+@pytest.mark.usefixtures("untried")
 def test_further_flags_are_configured_with_absolute_paths(home: Path, project: Path) -> None:
     (home.parent / "config.toml").write_text("", encoding="utf-8")
     (home.parent / "other").mkdir()
@@ -273,6 +279,7 @@ def test_further_flags_are_configured_with_absolute_paths(home: Path, project: P
     ]
 
 
+@pytest.mark.usefixtures("untried")
 def test_a_project_gets_its_own_configuration(home: Path, project: Path) -> None:
     configured("cursor", "--scope", "project", "--yes", home=home)
     written = json.loads((project / ".cursor/mcp.json").read_text(encoding="utf-8"))
@@ -301,6 +308,7 @@ HEADERS = {
 """By client, how its file refers to the variable."""
 
 
+@pytest.mark.usefixtures("untried")
 def test_a_server_over_http_is_configured_with_the_name_of_the_variable_of_its_token(home: Path) -> None:
     url = "http://127.0.0.1:8765/mcp"
     for name, reference in HEADERS.items():
@@ -326,6 +334,7 @@ def test_without_a_yes_nothing_is_written_and_a_server_that_does_not_start_is_re
     assert files_in(home) == set()
     wrong = setup("claude-code", "--tools", "no_such_tool", "--yes", home=home)
     assert wrong.returncode == 1
+    assert "as configured: " in wrong.stderr
     assert "no_such_tool" in wrong.stderr
 
 
@@ -428,6 +437,7 @@ def test_a_root_in_which_tools_could_change_the_configuration_or_the_program_is_
         assert says in refusal("cursor", "--root", str(root), *write, home=home)
 
 
+@pytest.mark.usefixtures("untried")
 def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(home: Path) -> None:
     (home / ".codeium/windsurf").mkdir(parents=True)
     (home / ".codeium/windsurf/mcp_config.json").write_text("{", encoding="utf-8")
@@ -441,7 +451,10 @@ def test_the_list_shows_what_is_installed_and_configured_and_names_broken_files(
     assert re.search(r" no +no$", rows["zed"].rstrip())
 
 
-@pytest.mark.parametrize(("answer", "written"), [("y", True), ("", False)], ids=["yes", "enter"])
+@pytest.mark.parametrize(
+    ("answer", "written"),
+    [pytest.param("y", True, id="yes"), pytest.param("", False, id="enter", marks=pytest.mark.long)],
+)
 def test_on_a_terminal_the_change_is_written_after_a_yes(answer: str, written: bool, home: Path) -> None:
     # Python asks on standard error.
     process, outer = on_terminal("setup", "claude-code", home=home, errors_apart=False)

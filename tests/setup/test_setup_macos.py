@@ -49,9 +49,7 @@ def run(*command: str, home: Path) -> subprocess.CompletedProcess[str]:
     return ran(command, cwd=home, env=environ)
 
 
-def test_claude_desktop_gets_a_server_that_starts_without_a_path_and_remove_leaves_nothing(
-    home: Path,
-) -> None:
+def test_claude_desktop_gets_a_server_that_starts_without_a_path(home: Path) -> None:
     work = home / "Documents/work"
     work.mkdir()
     done = run(*DARWIN, "setup", "claude-desktop", "--root", str(work), "--yes", home=home)
@@ -63,11 +61,6 @@ def test_claude_desktop_gets_a_server_that_starts_without_a_path_and_remove_leav
     assert os.access(command_of(entry)[0], os.X_OK)
     assert f"whether Claude Desktop may use {work}." in done.stdout
     assert "Files and Folders → Claude Desktop" in done.stdout
-    removed = run(*DARWIN, "setup", "claude-desktop", "--remove", "--yes", home=home)
-    assert removed.returncode == 0, removed.stderr
-    # The server that setup started has a state folder, here that of Linux.
-    left = [path for path in home.rglob("*") if path.is_file() and ".local/state" not in str(path)]
-    assert left == []
 
 
 ASKS = {
@@ -104,10 +97,9 @@ def test_a_folder_is_known_by_what_it_is_and_not_by_its_name(home: Path, tmp_pat
     unshare = ("unshare", *(() if os.geteuid() == 0 else ("--user", "--map-root-user")), "--mount")
     setup = (sys.executable, "-m", "mcp_toolserver", "setup", "cursor", "--print", "--root")
     script = f'mount --bind "{home.parent}" "{tmp_path}/USERS" && exec "$@"'
-    for root in ("USERS/ada", "USERS"):
-        done = run(*unshare, "sh", "-c", script, "sh", *setup, str(tmp_path / root), home=home)
-        assert done.returncode == 2, done.stderr
-        assert "contains your home folder" in done.stderr
+    done = run(*unshare, "sh", "-c", script, "sh", *setup, str(tmp_path / "USERS"), home=home)
+    assert done.returncode == 2, done.stderr
+    assert "contains your home folder" in done.stderr
     assert contains(str(home), str(home / "work"))
     assert not contains(str(home / "work"), str(home))
     assert not contains(str(home / "missing"), str(home / "missing/x"))

@@ -284,7 +284,6 @@ async def test_real_servers_are_tried_and_a_client_uses_them_confined(home: Path
 
     writes = f"import sys; open({str(data / 'new')!r}, 'w')"
     servers = {
-        "files": entry(DOER),
         "keyed one": entry(DOER, env={"API_KEY": "key-of-mine"}),
         "writes": entry(writes),
         "silent": entry(DOER.replace("server.run()", "print('no', file=sys.stderr); sys.exit(3)")),
@@ -295,7 +294,7 @@ async def test_real_servers_are_tried_and_a_client_uses_them_confined(home: Path
     assert "token-of-mine" not in shown
     assert "key-of-mine" not in shown
     for said in (
-        "files lists 1 tools",
+        "keyed one lists 1 tools",
         "writes is left as it is, because it does not list its tools when confined: ",
         "it printed: OSError: [Errno 30]",
         "exit status 3; it printed: no",
@@ -303,13 +302,15 @@ async def test_real_servers_are_tried_and_a_client_uses_them_confined(home: Path
         assert said in shown
     found = parsed(file)["mcpServers"]
     assert (found["writes"], found["silent"]) == (servers["writes"], servers["silent"])
-    for name, key in (("files", "KeyError"), ("keyed one", "key-of-mine")):
-        program, *arguments = command_of(found[name])
-        started = StdioServerParameters(command=program, args=arguments, env=found[name].get("env"))
-        async with Client(started, read_timeout_seconds=60) as client:
-            assert [tool.name for tool in (await client.list_tools()).tools] == ["attempt"]
-            for code, answer in {"os.environ['API_KEY']": key, f"open('{data}/x', 'w')": "OSError"}.items():
-                assert text(await client.call_tool("attempt", {"code": code})) == answer
+    program, *arguments = command_of(found["keyed one"])
+    started = StdioServerParameters(command=program, args=arguments, env=found["keyed one"]["env"])
+    async with Client(started, read_timeout_seconds=60) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["attempt"]
+        for code, answer in {
+            "os.environ['API_KEY']": "key-of-mine",
+            f"open('{data}/x', 'w')": "OSError",
+        }.items():
+            assert text(await client.call_tool("attempt", {"code": code})) == answer
     assert os.listdir(data) == []
     wrapping("claude-code", "--unwrap", home=home)
     assert file.read_text(encoding="utf-8") == original
