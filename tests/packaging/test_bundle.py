@@ -1,7 +1,7 @@
 """The bundle as a client gets it: built, validated, unpacked, configured and started as by Claude Desktop."""
 
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tests import ROOT
 from tests.packaging.fresh_home import fresh_home
 from tests.support.live import text
 from tests.support.official import bundle_tool, registry_schema
+from tests.support.process_layer import ran
 
 CONFIGURED = """
 import { readFileSync } from "node:fs";
@@ -34,9 +35,7 @@ pytestmark = [pytest.mark.xdist_group("test_bundle"), pytest.mark.long]
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False
-    )
+    done = ran([*map(str, command)], env=os.environ, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

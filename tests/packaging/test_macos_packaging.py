@@ -20,6 +20,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.invocation import load
 from mcp_toolserver.protocol.mcp_server import WEBSITE
 from tests import ROOT
+from tests.support.process_layer import ran
 
 PACKAGING = ROOT / "packaging"
 FORMULA = PACKAGING / "homebrew/mcp-toolserver.rb"
@@ -31,14 +32,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def built(*archive: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, PACKAGING / "build_formula.py", *archive],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        check=True,
-    )
+    command = [sys.executable, str(PACKAGING / "build_formula.py"), *map(str, archive)]
+    done = ran(command, env=os.environ)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -121,6 +117,7 @@ def test_agent_and_systemd_unit_stop_the_server_after_the_same_time(agent: dict[
     assert "Restart=on-failure\n" in unit
 
 
+@pytest.mark.long
 def test_the_command_of_the_agent_serves_those_who_have_the_token(
     agent: dict[str, Any], tmp_path: Path
 ) -> None:
