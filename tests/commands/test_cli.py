@@ -18,6 +18,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import ACTIONS
 from mcp_toolserver.commands.demo import demo
 from mcp_toolserver.commands.setup.clients import CLIENTS
+from mcp_toolserver.commands.setup.setup import setup
 from mcp_toolserver.commands.tools import call as call_command
 from mcp_toolserver.commands.tools import tools
 from mcp_toolserver.errors import SettingsError
@@ -32,6 +33,9 @@ from tests.support.process_layer import on_terminal, ran, server_command
 from tests.support.workbench import dispatcher, machine
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+# The tests about one run share it.
+pytestmark = pytest.mark.xdist_group("test_cli")
 
 OPENING = "".join(json.dumps(message) + "\n" for message in opening("legacy"))
 
@@ -51,14 +55,6 @@ def workspace(tmp_path: Path) -> Path:
     root.mkdir()
     (root / "a.txt").write_text("alpha\nbeta\n", encoding="utf-8")
     return root
-
-
-def test_tools_lists_what_the_mode_offers(tmp_path: Path) -> None:
-    printed = run("tools", "--format", "json", "--permission-mode", "read-only", home=tmp_path)
-    assert (printed.returncode, printed.stderr) == (0, "")
-    shown = {tool["name"] for tool in json.loads(printed.stdout)}
-    assert {"bash", "read_file"} <= shown
-    assert "write_file" not in shown
 
 
 FIELDS = {
@@ -131,20 +127,21 @@ def test_call_prints_the_envelope_as_json(workspace: Path, capsys: pytest.Captur
 
 
 def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path: Path) -> None:
-    arguments = ["call", "shell", '{"command": "seq 200000"}', "--permission-mode", "danger-full-access"]
+    arguments = [
+        "call",
+        "shell",
+        '{"command": "seq 200000; exit 3"}',
+        "--permission-mode",
+        "danger-full-access",
+    ]
     places = ["--root", str(workspace), "--state-dir", str(tmp_path / "state")]
     printed = run(*arguments, *places, home=tmp_path)
-    assert printed.returncode == 0
+    assert printed.returncode == 3
     assert printed.stdout.startswith("1\n2\n")
+    assert printed.stdout.endswith("\n[exit status 3]\n")
     left = {path.name for path in (tmp_path / "state").rglob("*") if path.is_file()}
     # The record of calls is what the state folder is for.
     assert left == {"000001.jsonl", "head"}
-    failing = run("call", "bash", '{"command": "exit 3"}', *arguments[3:], *places, home=tmp_path)
-    assert (failing.returncode, failing.stdout) == (3, "(no output)\n[exit status 3]\n")
-    killed = run(
-        "call", "bash", '{"command": "sleep 9", "timeout": 9}', *arguments[3:], *places, home=tmp_path
-    )
-    assert killed.returncode not in (0, 3)
 
 
 def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -182,15 +179,10 @@ def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, 
     assert {path.name for path in workspace.iterdir()} == {"a.txt", "mcp_toolserver"}
 
 
-def test_the_demo_of_an_empty_folder_reads_no_file_and_of_a_missing_one_says_so(tmp_path: Path) -> None:
+def test_the_demo_of_a_missing_folder_says_so(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as failure:
         demo(str(tmp_path / "gone"))
     assert str(failure.value) == f"--root {tmp_path}/gone: not a folder that can be opened."
-    (tmp_path / "empty").mkdir()
-    printed = run("demo", "--root", str(tmp_path / "empty"), home=tmp_path)
-    assert printed.returncode == 0, printed.stderr
-    assert "read_file(" not in printed.stdout
-    assert "every one is unchanged" in printed.stdout
 
 
 def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> None:
@@ -232,50 +224,78 @@ def request(number: int, name: str, **arguments: Any) -> str:
     return json.dumps(call_of(name, number, **arguments)) + "\n"
 
 
-def test_standard_output_carries_json_rpc_and_nothing_else(workspace: Path, tmp_path: Path) -> None:
-    flags = ["--permission-mode", "danger-full-access", "--root", str(workspace)]
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """One run of a server on a root that is the home folder, of which several tests speak."""
+    home, elsewhere = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("elsewhere")
+    secret = home / STATE / "sessions/secret.txt"
+    secret.parent.mkdir(parents=True)
+    for path, content in {
+        secret: "secret",
+        home / "mine.txt": "secret",
+        home / "a.txt": "alpha",
+        home / "hidden.txt": "the hidden text",
+    }.items():
+        path.write_text(content, encoding="utf-8")
+    config = elsewhere / "config.toml"
+    config.write_text('[rules]\ndeny = ["Read(hidden.txt)"]', encoding="utf-8")
     said = (
         OPENING
-        + request(2, "bash", command="echo loud; echo louder >&2")
-        + request(3, "read_file", path="nope")
+        + request(2, "glob_search", pattern="*.txt", hidden=True)
+        + request(3, "grep_search", pattern="secret", include_ignored=True)
+        + request(4, "read_file", path=f"{STATE}/sessions/secret.txt")
+        + request(5, "bash", command="echo loud; echo louder >&2")
+        + request(6, "read_file", path="nope")
         + "this is no JSON\n"
     )
-    ended = run(*flags, "--state-dir", str(tmp_path / "state"), home=tmp_path, stdin=said)
-    assert ended.returncode == 0
-    answers = [json.loads(line) for line in ended.stdout.splitlines()]
+    for number, (first, last) in enumerate((("hidden.txt", "a.txt"), ("a.txt", "hidden.txt")), 7):
+        said += request(number, "read_file", path=last).replace('"path"', f'"path": "{first}", "path"')
+    state = {"XDG_STATE_HOME": str(home / STATE.removesuffix("/mcp-toolserver"))}
+    return run("--root", str(home), "--config", str(config), home=home, stdin=said, **state)
+
+
+def test_standard_output_carries_json_rpc_and_nothing_else(
+    spoken: subprocess.CompletedProcess[str],
+) -> None:
+    assert spoken.returncode == 0
+    answers = [json.loads(line) for line in spoken.stdout.splitlines()]
     assert all(answer["jsonrpc"] == "2.0" for answer in answers)
     assert INITIALIZE["id"] in {answer.get("id") for answer in answers}
 
 
-def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(workspace: Path, tmp_path: Path) -> None:
+def test_of_one_argument_sent_twice_rules_and_tool_see_the_same(
+    spoken: subprocess.CompletedProcess[str],
+) -> None:
     """JSON07."""
-    (workspace / "secret.txt").write_text("the secret", encoding="utf-8")
-    config = tmp_path / "config.toml"
-    config.write_text('[rules]\ndeny = ["Read(secret.txt)"]', encoding="utf-8")
-    said = OPENING
-    for number, (first, last) in enumerate((("secret.txt", "a.txt"), ("a.txt", "secret.txt")), 2):
-        said += request(number, "read_file", path=last).replace('"path"', f'"path": "{first}", "path"')
-    flags = ["--root", str(workspace), "--config", str(config), "--log-level", "error"]
-    ended = run(*flags, home=tmp_path, stdin=said)
-    results = results_of(ended)
-    assert "alpha" in results[2]["content"][0]["text"]
-    assert "denied" in results[3]["content"][0]["text"]
-    assert "the secret" not in ended.stdout
+    results = results_of(spoken)
+    assert "alpha" in results[7]
+    assert "denied" in results[8]
+    assert "the hidden text" not in spoken.stdout
 
 
-def results_of(ended: subprocess.CompletedProcess[str]) -> dict[int, Any]:
-    return {answer["id"]: answer["result"] for answer in map(json.loads, ended.stdout.splitlines())}
+def results_of(ended: subprocess.CompletedProcess[str]) -> dict[int, str]:
+    """By request, the text of its result, with `!` before that of an error."""
+    answers = [json.loads(line) for line in ended.stdout.splitlines()]
+    return {
+        answer["id"]: "!" * answer["result"].get("isError", False) + answer["result"]["content"][0]["text"]
+        for answer in answers
+        if "content" in answer.get("result", {})
+    }
 
 
-def test_the_list_of_clients_ends_on_a_terminal_with_how_to_add_one(tmp_path: Path) -> None:
-    process, outer = on_terminal("setup", "--list", home=tmp_path)
+def test_the_list_of_clients_ends_on_a_terminal_with_how_to_add_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outer, inner = os.openpty()
+    with os.fdopen(inner, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert setup(load(["setup", "--list"], {}), {"HOME": str(tmp_path), "PATH": "/usr/bin"}) == 0
     shown = b""
     # Linux reports the end of a terminal as an error.
     with suppress(OSError):
         while read := os.read(outer, 1 << 16):
             shown += read
     os.close(outer)
-    assert process.communicate(timeout=60)[1] == b""
     last = shown.decode().splitlines()[-1]
     assert last == "To add this server: mcp-toolserver setup CLIENT (its flags: setup --help)"
 
@@ -291,23 +311,13 @@ def test_without_arguments_a_terminal_gets_the_next_steps(tmp_path: Path) -> Non
     assert named <= ACTIONS.keys()
 
 
-def test_the_servers_own_state_is_hidden_in_a_root_that_is_the_home_folder(tmp_path: Path) -> None:
-    secret = tmp_path / STATE / "sessions/secret.txt"
-    secret.parent.mkdir(parents=True)
-    secret.write_text("secret", encoding="utf-8")
-    (tmp_path / "mine.txt").write_text("secret", encoding="utf-8")
-    said = (
-        OPENING
-        + request(2, "glob_search", pattern="*.txt", hidden=True)
-        + request(3, "grep_search", pattern="secret", include_ignored=True)
-        + request(4, "read_file", path=f"{STATE}/sessions/secret.txt")
-    )
-    state = {"XDG_STATE_HOME": str(tmp_path / STATE.removesuffix("/mcp-toolserver"))}
-    ended = run("--root", str(tmp_path), home=tmp_path, stdin=said, **state)
-    results = results_of(ended)
-    assert [results[number]["content"][0]["text"].split()[0] for number in (2, 3)] == ["mine.txt"] * 2
-    assert "secret.txt" not in results[2]["content"][0]["text"] + results[3]["content"][0]["text"]
-    assert results[4]["isError"]
+def test_the_servers_own_state_is_hidden_in_a_root_that_is_the_home_folder(
+    spoken: subprocess.CompletedProcess[str],
+) -> None:
+    results = results_of(spoken)
+    assert all("mine.txt" in results[number] for number in (2, 3))
+    assert "secret.txt" not in results[2] + results[3]
+    assert results[4].startswith("!")
 
 
 def test_a_root_that_holds_everything_holds_the_servers_state() -> None:

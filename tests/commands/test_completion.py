@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.command_line import SHELLS
 from tests.support.process_layer import ran
 
 CASES = {
@@ -26,14 +25,12 @@ CASES = {
 """A unique completion, and what is typed before it."""
 
 
-@pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("completion")
-    for shell in SHELLS:
-        with (folder / shell).open("wb") as file:
-            command = [sys.executable, "-m", "mcp_toolserver", "completion", shell]
-            subprocess.run(command, env={**os.environ, "HOME": str(folder)}, stdout=file, check=True)
-    return folder
+def script(shell: str, folder: Path) -> Path:
+    """The file with the script for a shell."""
+    with (folder / shell).open("wb") as file:
+        command = [sys.executable, "-m", "mcp_toolserver", "completion", shell]
+        subprocess.run(command, env={**os.environ, "HOME": str(folder)}, stdout=file, check=True)
+    return folder / shell
 
 
 def program(shell: str) -> str:
@@ -75,19 +72,23 @@ def wait_for(terminal: int, text: str) -> None:
         shown += os.read(terminal, 1 << 16)
 
 
-def test_bash_completes_commands_flags_and_values(scripts: Path, tmp_path: Path) -> None:
-    completed([program("bash"), "--norc", "-i"], f"source {scripts}/bash", tmp_path)
+def test_bash_completes_commands_flags_and_values(tmp_path: Path) -> None:
+    completed([program("bash"), "--norc", "-i"], f"source {script('bash', tmp_path)}", tmp_path)
 
 
-def test_zsh_completes_commands_flags_and_values(scripts: Path, tmp_path: Path) -> None:
-    (tmp_path / "functions").mkdir()
-    shutil.copy(scripts / "zsh", tmp_path / "functions/_mcp-toolserver")
-    setup = f"fpath=({tmp_path}/functions $fpath); autoload -Uz compinit; compinit -u -D"
-    completed([program("zsh"), "-f", "-i"], setup, tmp_path)
+def test_zsh_completes_commands_flags_and_values(tmp_path: Path) -> None:
+    shell = program("zsh")
+    script("zsh", tmp_path).rename(tmp_path / "_mcp-toolserver")
+    completed(
+        [shell, "-f", "-i"], f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D", tmp_path
+    )
 
 
-def test_fish_completes_commands_flags_and_values(scripts: Path, tmp_path: Path) -> None:
-    command = "; ".join((f"source {scripts}/fish", *(f"complete -C '{line}'" for line in CASES.values())))
+def test_fish_completes_commands_flags_and_values(tmp_path: Path) -> None:
+    shell = program("fish")
+    command = "; ".join(
+        (f"source {script('fish', tmp_path)}", *(f"complete -C '{line}'" for line in CASES.values()))
+    )
     environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
-    found = ran([program("fish"), "--no-config", "-c", command], env=environ)
+    found = ran([shell, "--no-config", "-c", command], env=environ)
     assert [line.split("\t")[0] for line in found.stdout.splitlines()] == list(CASES)

