@@ -9,6 +9,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 import httpx
+import pytest
 from mcp_types import CLIENT_INFO_META_KEY
 
 from mcp_toolserver.protocol.http.gate import LARGE_BODIES, message_in
@@ -112,6 +113,7 @@ async def test_calls_in_a_minute_are_bounded_over_sse() -> None:
                 assert (refused["code"], refused["data"]["retryAfterSeconds"]) == (429, 60)
 
 
+@pytest.mark.long
 async def test_calls_in_a_minute_are_bounded_over_http_by_a_flag(tmp_path: Path) -> None:
     setup = Setup.below(tmp_path, "read-only", "--calls-per-minute", "2")
     with started(setup, "http") as url:
