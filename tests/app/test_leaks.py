@@ -11,11 +11,13 @@ from typing import Any
 import anyio
 import httpx
 import mcp_types as mcp
+import pytest
 from mcp import Client
 
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.rate_limit import RequestLimits
+from tests.support.extent import rounds
 from tests.support.http_server import (
     Running,
     body_of,
@@ -30,8 +32,8 @@ from tests.support.workbench import Args, Output, Runtime, dispatcher, machine, 
 OURS = ("mcp", "anyio", "starlette", "sse_starlette", "uvicorn", "h11", "_asyncio", "asyncio.selector_events")
 """Whose objects are counted. The event loop's timers are not: it sweeps up cancelled ones in its time."""
 
-WARM_UP, ROUNDS = 5, 25
-FEW = 10
+WARM_UP, ROUNDS = 3, rounds(10, 25)
+FEW = 2 * ROUNDS // 5
 """What may be there once more at one time than at another: less than one for every second round."""
 
 
@@ -78,7 +80,7 @@ async def settled(server: Running, before: Counter[str]) -> Counter[str]:
     more = counted() - before
     with anyio.move_on_after(5):
         while more and max(more.values()) > FEW:
-            await asyncio.wait((server.task,), timeout=0.05)
+            await asyncio.wait((server.task,), timeout=0.2)
             more = counted() - before
     return Counter({name: count for name, count in more.items() if count > FEW})
 
@@ -112,6 +114,7 @@ async def left(server: Running, message: dict[str, Any], headers: dict[str, str]
     await writer.wait_closed()
 
 
+@pytest.mark.rounds
 async def test_sessions_and_calls_over_http_leave_nothing_behind(tmp_path: Path) -> None:
     served = handlers(tmp_path)
     limits = RequestLimits(requests=8, of_one=4, per_minute=100_000)
@@ -126,6 +129,7 @@ async def test_sessions_and_calls_over_http_leave_nothing_behind(tmp_path: Path)
     assert found == {}
 
 
+@pytest.mark.rounds
 async def test_streams_of_the_legacy_transport_leave_nothing_behind(tmp_path: Path) -> None:
     async with serving(sse=True, server=ToolServer(handlers(tmp_path), "hello")) as server:
 
@@ -149,7 +153,7 @@ async def test_what_is_known_of_clients_ends_with_them(tmp_path: Path) -> None:
         return mcp.ListRootsResult(roots=[])
 
     server = ToolServer(served, "hello")
-    for _ in range(20):
+    for _ in range(4):
         async with Client(server, mode="legacy", list_roots_callback=roots) as client:
             await client.call_tool("echo", {})
             before = len(weakref.finalize._registry)  # type: ignore[attr-defined]
@@ -159,5 +163,5 @@ async def test_what_is_known_of_clients_ends_with_them(tmp_path: Path) -> None:
             # Its roots changed again and again, and it is watched once.
             assert len(weakref.finalize._registry) <= before + 5  # type: ignore[attr-defined]
     gc.collect()
-    assert asked == 180
+    assert asked == 36
     assert served.dispatcher.slots.reads.clients == 0

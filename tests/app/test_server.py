@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +10,16 @@ from typing import Any
 import anyio
 import mcp_types as mcp
 import pytest
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.pipeline.registry import discover
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.mcp_server import ToolServer
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.confinement import git
-from tests.support.live import MODES, Setup, SharedServers, connected, text
+from tests.support.live import MODES, Setup, SharedServers, connected_to, text
+from tests.support.workbench import dispatcher, machine
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -140,18 +143,6 @@ def fill(root: Path) -> None:
         git(root, *words)
 
 
-def new(folder: Path) -> Setup:
-    made = Setup.below(folder)
-    fill(made.root)
-    return made
-
-
-@pytest.fixture
-def setup(tmp_path: Path) -> Setup:
-    """For a server of the test's own."""
-    return new(tmp_path)
-
-
 Place = Callable[..., Setup]
 
 
@@ -162,7 +153,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
     def fresh(mode: str = "read-only", config: str = "") -> Setup:
         if (mode, config) not in made:
-            setup = new(tmp_path_factory.mktemp("place"))
+            setup = Setup.below(tmp_path_factory.mktemp("place"))
             plain = replace(setup, mode=mode, flags=WITHOUT_DESKTOP)
             made[mode, config] = rules(setup, config) if config else plain
         fill(made[mode, config].root)
@@ -195,14 +186,12 @@ def why_not(name: str, mode: str) -> tuple[str, ...]:
 
 
 PLACES = (
-    ("read-only", "stdio", "legacy", True),
-    ("read-only", "http", "auto", False),
-    ("workspace-write", "stdio", "auto", True),
-    ("workspace-write", "sse", "legacy", False),
-    ("danger-full-access", "http", "legacy", True),
-    ("danger-full-access", "sse", "auto", False),
+    ("read-only", "stdio", "legacy", False),
+    ("workspace-write", "http", "auto", True),
+    ("danger-full-access", "sse", "legacy", False),
 )
-"""Each mode twice, and each era once on each transport. True: every tool is called, else one of each kind."""
+"""True: every tool is called, else one of each kind and what the mode does not offer. `test_matrix.py` has
+transports and eras."""
 
 OF_EACH_KIND = (
     "read_file",
@@ -240,7 +229,8 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
     assert [tool.name for tool in listed] == sorted(LISTED[mode])
     # Clients that get text and data show their model only one.
     assert not any(tool.output_schema for tool in listed)
-    calls = CALLS if in_full else {name: CALLS[name] for name in OF_EACH_KIND}
+    named = [name for name in CALLS if in_full or name in OF_EACH_KIND or name not in LISTED[mode]]
+    calls = {name: CALLS[name] for name in named}
     for name, arguments in calls.items():
         result = await client.call_tool(name, arguments)
         assert result.structured_content is None, name
@@ -292,15 +282,6 @@ class Human:
         return self.answers.pop(0)
 
 
-Humans = defaultdict[tuple[str, str], Human]
-
-
-@pytest.fixture(scope="module")
-def humans() -> Humans:
-    """By transport and era, because a client asks the same person for as long as it is there."""
-    return defaultdict(Human)
-
-
 ALLOW = mcp.ElicitResult(action="accept", content={"decision": "allow"})
 ASK_WRITES = '[rules]\nask = ["Write"]\ndeny = ["Read(secrets/**)"]'
 WRITE: dict[str, Any] = {"path": "asked.txt", "content": "x"}
@@ -314,12 +295,17 @@ NOT_CLEARLY_YES: Mapping[str, mcp.ElicitResult] = {
 
 
 @pytest.mark.requirement("DA-47", "DA-60")
-@pytest.mark.parametrize(("transport", "era"), [("stdio", "legacy"), ("http", "auto")])
+@pytest.mark.parametrize("era", ["legacy", "auto"])
 async def test_a_clear_yes_from_the_human_lets_one_call_run_and_anything_else_is_no(
-    transport: str, era: str, place: Place, shared: SharedServers, humans: Humans
+    era: str, place: Place, shared: SharedServers
 ) -> None:
-    setup, human = place("workspace-write", ASK_WRITES), humans[transport, era]
-    client = await shared.client(setup, transport, era, elicitation_callback=human)
+    setup, human = place("workspace-write", ASK_WRITES), Human()
+    url = shared.url(setup)
+    async with connected_to(url, "http", mode=era, elicitation_callback=human) as client:
+        await answers_decide(client, human, setup)
+
+
+async def answers_decide(client: Client, human: Human, setup: Setup) -> None:
     for name, answer in NOT_CLEARLY_YES.items():
         human.will_say(answer)
         refused = await client.call_tool("write_file", WRITE)
@@ -338,21 +324,20 @@ async def test_a_clear_yes_from_the_human_lets_one_call_run_and_anything_else_is
 @pytest.mark.requirement("DA-60", "GR-59", "GR-60")
 async def test_a_client_that_cannot_ask_means_no(place: Place, shared: SharedServers) -> None:
     setup = place("workspace-write", ASK_WRITES)
-    # No test gives the client of this transport and era a person to ask.
     client = await shared.client(setup, "http", "legacy")
     assert (await client.call_tool("write_file", WRITE)).is_error
     assert not (setup.root / "asked.txt").exists()
 
 
-async def test_a_human_who_does_not_answer_in_time_means_no(setup: Setup) -> None:
-    async def silent(*_: Any) -> mcp.ElicitResult:
+async def test_a_human_who_does_not_answer_in_time_means_no(tmp_path: Path) -> None:
+    async def silent(context: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
         await anyio.sleep_forever()
         raise AssertionError
 
-    asking = rules(setup, "ask-seconds = 0.2\n" + ASK_WRITES)
-    async with connected(asking, elicitation_callback=silent) as client:
+    asking = Handlers(dispatcher=dispatcher(machine(tmp_path), ask=["Write"]), ask_seconds=0.2)
+    async with Client(ToolServer(asking, ""), mode="legacy", elicitation_callback=silent) as client:
         with anyio.fail_after(10):
-            assert (await client.call_tool("write_file", WRITE)).is_error
+            assert "approval" in text(await client.call_tool("write_file", WRITE))
 
 
 async def test_hidden_files_are_hidden_from_every_file_tool(place: Place, shared: SharedServers) -> None:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import ROOT
 from tests.support.processes import PATIENCE
 
@@ -19,6 +21,7 @@ def tidied(text: str) -> str:
     return re.sub(r"\d{4}-\d\d-\d\dT00:00\+00:00", "2026-11-24T00:00+00:00", text)
 
 
+@pytest.mark.long
 def test_the_file_shows_what_the_program_prints(tmp_path: Path, update: bool) -> None:
     # Commands of the server do not see the folder of temporary files.
     folder = ROOT / "benchmarks" / ".cache" / f"example-{tmp_path.name}"
