@@ -6,7 +6,7 @@ from benchmarks.load import GROWTH, Load, measured, rows
 
 
 def test_many_clients_of_both_eras_get_every_answer(tmp_path: Path) -> None:
-    load = Load(clients=6, seconds=1.0, tree_files=50)
+    load = Load(clients=6, seconds=2.0, tree_files=50)
     figures = measured(load, tmp_path)
     assert figures.seen.errors == []
     assert all(len(seconds) > 1 for seconds in figures.seen.seconds)
