@@ -46,6 +46,7 @@ def test_a_flag_beats_a_variable_and_a_variable_beats_the_config_file(tmp_path: 
 
 VALUES = {
     "git-author": "n <n@example.org>",
+    "root": "/elsewhere",
     "writable-name": ".vscode",
     **dict.fromkeys(("port", "max-calls", "max-calls-per-client", "calls-per-minute"), "9"),
 }
