@@ -1,7 +1,7 @@
 """The upstream servers of the operator's file: a broker for each that is a process, and how it is reached.
 
-A broker confines its server as that of `wrap` does. All are forked at the start, before this process confines
-itself, and begin their work with the first connection.
+A broker confines its server as that of `wrap` does. A process that was forked before this one confined itself
+forks it for the first connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcp_toolserver.errors import SettingsError, Unavailable
 from mcp_toolserver.gateway.upstream_file import Upstream, read_upstreams
 from mcp_toolserver.invocation import check_outside_roots
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_broker
+from mcp_toolserver.runtime.processes.broker_client import Broker, BrokerPolicy, start_waiting_brokers
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.text.file_names import lies_in
 
@@ -52,16 +52,13 @@ class UpstreamHost:
     """The open folder that it starts in."""
 
 
-Start = Callable[[BrokerPolicy], Broker]
-
-
 def start_upstreams(
     settings: Settings,
     found: HostExecutables,
     environ: Mapping[str, str],
-    start: Start | None = None,
+    start: Callable[[BrokerPolicy], Broker] | None = None,
 ) -> tuple[UpstreamHost, ...]:
-    """Read the file, and start the brokers; forking them takes a process with one thread.
+    """Read the file, and start the brokers: by `start`, else by a fork of this process, which has one thread.
 
     Raises:
         SettingsError: the file is wrong, or asks for more than this server may do.
@@ -71,26 +68,29 @@ def start_upstreams(
     if IS_UPSTREAM in environ:
         raise SettingsError("this server is an upstream server of another one; it must have no --upstreams")
     every = read_upstreams(settings.upstreams, environ, os.path.expanduser("~"))
-    start = start or partial(start_broker, waits=True)
 
     @cache
     def policy_of(own: Settings) -> BrokerPolicy:
         # Most servers are confined alike, and each policy looks at many files.
         return confinement.broker_policy(own, found)
 
-    return tuple(_host(one, settings, policy_of, start) for one in every)
+    planned = [_planned(one, settings, policy_of) for one in every]
+    policies = [policy for _, policy in planned if policy]
+    brokers = iter([start(one) for one in policies] if start else start_waiting_brokers(policies))
+    return tuple(replace(host, broker=next(brokers)) if policy else host for host, policy in planned)
 
 
-def _host(
-    upstream: Upstream, settings: Settings, policy_of: Callable[[Settings], BrokerPolicy], start: Start
-) -> UpstreamHost:
+def _planned(
+    upstream: Upstream, settings: Settings, policy_of: Callable[[Settings], BrokerPolicy]
+) -> tuple[UpstreamHost, BrokerPolicy | None]:
+    """The server, and how the broker that it needs has to confine it."""
     place = f"--upstreams: {upstream.name}"
     if upstream.mode > settings.permission_mode:
         raise SettingsError(f"{place}: its mode is above --permission-mode {settings.permission_mode.flag}")
     if settings.network == "none" and (upstream.url or upstream.network != "none"):
         raise SettingsError(f"{place}: it needs a network, and this server has --network none")
     if upstream.url:
-        return UpstreamHost(upstream=upstream, settings=settings)
+        return UpstreamHost(upstream=upstream, settings=settings), None
     is_full = upstream.mode is Permission.DANGER_FULL_ACCESS
     network = "commands" if is_full else "hosts" if upstream.domains else str(upstream.network)
     own = replace(
@@ -110,8 +110,8 @@ def _host(
     except SettingsError as error:
         raise SettingsError(f"{place}: {error}") from None
     environment = {**policy.environment, **upstream.env, IS_UPSTREAM: "1"}
-    broker = start(replace(policy, environment=environment))
-    return UpstreamHost(upstream=upstream, settings=own, broker=broker, folder=folder)
+    host = UpstreamHost(upstream=upstream, settings=own, folder=folder)
+    return host, replace(policy, environment=environment)
 
 
 class UpstreamProcess:

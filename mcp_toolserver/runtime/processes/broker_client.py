@@ -14,8 +14,9 @@ import threading
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.anonymous_file import opened_content
@@ -97,9 +98,11 @@ class Broker:
         self._lock = threading.RLock()
         self._proof: Proof | None = None
         self.pid = pid
-        """The process of the broker."""
+        """The process of the broker, or the one that forks it."""
+        self.siblings = {requests}
+        """The open ends of all brokers that the same process forks, this one's included."""
         self.waits = False
-        """Whether it has yet to begin its work."""
+        """Whether it has yet to be forked."""
         self.writers = Writers()
         """What it started that may write."""
         self.connections: Connections | None = None
@@ -130,7 +133,7 @@ class Broker:
             return self._proof
 
     def wake(self) -> None:
-        """Have a broker that waits begin its work. Raises: Unavailable: it is gone."""
+        """Have a broker that waits be forked. Raises: Unavailable: what forks it is gone."""
         if self.waits:
             self.waits = False
             with _explained():
@@ -209,11 +212,14 @@ class Broker:
             self._send(messages.END_UNUSED if when_unused else messages.END, session, ())
 
     def close(self) -> None:
-        """End the broker; returns when it, and all it started, is gone."""
+        """End the broker; returns when it, and all it started, is gone. Of siblings, the last that is closed
+        waits for all of them."""
         if self._requests.fileno() >= 0:
+            self.siblings.remove(self._requests)
             self._requests.close()
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self.pid, 0)
+            if not self.siblings:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(self.pid, 0)
 
     @classmethod
     def pair(cls) -> tuple[socket.socket, socket.socket]:
@@ -268,44 +274,59 @@ def process_layer() -> Literal["linux", "posix"]:
     return "linux" if sys.platform == "linux" else "posix"
 
 
-def start_broker(broker_policy: BrokerPolicy, *, waits: bool = False) -> Broker:
-    """Fork the broker from this process, which must have no other thread. One that `waits` begins its work
-    with `Broker.wake`.
+def start_broker(broker_policy: BrokerPolicy) -> Broker:
+    """Fork the broker from this process, which must have no other thread.
 
     Raises:
         Unavailable: this platform cannot fork or pass descriptors.
         RuntimeError: other threads exist; `start_standalone_broker` is for that case.
     """
     kind, broker_policy = _on_this_platform(broker_policy)
+    ours, theirs = kind.pair()
+    if (pid := _fork()) == 0:
+        ours.close()
+        _serve(kind, theirs, broker_policy)
+    theirs.close()
+    return kind(ours, pid, broker_policy.scratch)
+
+
+def start_waiting_brokers(policies: Sequence[BrokerPolicy]) -> list[Broker]:
+    """Fork one process that forks each of these brokers with its `wake`; few of them are needed soon.
+
+    Raises:
+        Unavailable, RuntimeError: as for `start_broker`.
+    """
+    planned = [_on_this_platform(one) for one in policies]
+    if not planned:
+        return []
+    channels = [kind.pair() for kind, _ in planned]
+    if (pid := _fork()) == 0:
+        # Standard library only, as everything that a broker imports.
+        from mcp_toolserver.runtime.sandbox.broker.fork_server import fork_on_demand
+
+        ends = zip(channels, planned, strict=True)
+        fork_on_demand({theirs: partial(_serve, kind, theirs, one) for (_, theirs), (kind, one) in ends})
+    siblings = {ours for ours, _ in channels}
+    brokers: list[Broker] = []
+    for (ours, theirs), (kind, one) in zip(channels, planned, strict=True):
+        theirs.close()
+        broker = kind(ours, pid, one.scratch)
+        broker.siblings, broker.waits = siblings, True
+        brokers.append(broker)
+    return brokers
+
+
+def _fork() -> int:
     # Linux counts those that Python did not start, too.
     threads = os.listdir("/proc/self/task") if sys.platform == "linux" else threading.enumerate()
     if len(threads) > 1:
         raise RuntimeError("a broker cannot be forked from a process with several threads")
-    ours, theirs = kind.pair()
-    pid = os.fork()
-    if pid == 0:
-        ours.close()
-        if waits:
-            _await_wake(theirs)
-        importlib.import_module(kind.module).serve(theirs, broker_policy)
-    theirs.close()
-    broker = kind(ours, pid, broker_policy.scratch)
-    broker.waits = waits
-    return broker
+    return os.fork()
 
 
-def _await_wake(requests: socket.socket) -> None:
-    """Wait in a fork; it ends here with the server."""
-    # Standard library only, as everything that a broker imports.
-    from mcp_toolserver.runtime.sandbox.broker.fork import close_all_but
-
-    close_all_but(requests.fileno())
-    try:
-        is_needed = bool(requests.recv(1))
-    except (OSError, KeyboardInterrupt):
-        is_needed = False
-    if not is_needed:
-        os._exit(0)
+def _serve(kind: type[Broker], requests: socket.socket, broker_policy: BrokerPolicy) -> NoReturn:
+    serve: Callable[[socket.socket, BrokerPolicy], NoReturn] = importlib.import_module(kind.module).serve
+    serve(requests, broker_policy)
 
 
 def start_standalone_broker(broker_policy: BrokerPolicy) -> Broker:

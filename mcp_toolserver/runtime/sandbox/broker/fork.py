@@ -25,8 +25,8 @@ def run_in_fork(work: Callable[[], None]) -> NoReturn:
         os._exit(status)
 
 
-def close_all_but(descriptor: int) -> None:
-    """Close what came from the server, but `descriptor` and standard error.
+def close_all_but(*descriptors: int) -> None:
+    """Close what came from the server, but `descriptors` and standard error.
 
     Standard input and output may be the client's: held open here, they would hide the server's death.
     """
@@ -42,8 +42,11 @@ def close_all_but(descriptor: int) -> None:
         above = max(map(int, os.listdir("/dev/fd"))) + 1
     else:
         above = os.sysconf("SC_OPEN_MAX")
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, above)
+    low = 3
+    for descriptor in sorted(descriptors):
+        os.closerange(low, descriptor)
+        low = descriptor + 1
+    os.closerange(low, above)
 
 
 def restore_defaults() -> None:
