@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.files import CanonicalPath
     from mcp_toolserver.capabilities.processes import JobState
     from mcp_toolserver.capabilities.user import Ask, Tell
-    from mcp_toolserver.protocol.upstreams.servers import CallUpstreams
+    from mcp_toolserver.protocol.upstreams.calls import CallUpstreams
     from mcp_toolserver.runtime.agents.agents import CallAgents
     from mcp_toolserver.runtime.clock import SystemClock
     from mcp_toolserver.runtime.containers.containers import CallContainers

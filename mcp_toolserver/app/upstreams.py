@@ -207,6 +207,7 @@ def upstream_servers(app: Application, hosts: Sequence[UpstreamHost]) -> Upstrea
             ),
             listed=record.listed if record else [],
             prompts=record.prompts if record else [],
+            has_resources=record.has_resources if record else True,
             roots=partial(_roots, app, confinement.wanted_roots(host.settings) if broker else ()),
             open=opener,
             auth=None if broker else _authorization(app, upstream),

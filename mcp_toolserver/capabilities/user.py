@@ -1,7 +1,9 @@
 """Questions and messages to the user of the client."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,19 @@ class Question:
 Answers = tuple[tuple[str, ...], ...]
 """The answers to each question: one, several selected choices, or none if it was left open."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignQuestion:
+    """What another server asks the user: to fill in a form, or to open an address."""
+
+    text: str
+    schema: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    """The form, as JSON Schema."""
+    url: str = ""
+    """The address; empty for a form."""
+
+
+FormContent = Mapping[str, str | int | float | bool | list[str] | None]
 
 Ask = Callable[[Sequence[Question]], Awaitable[Answers]]
 """Asks the user all questions at once. Without questions, it only raises `NobodyToAsk`. A tool must not

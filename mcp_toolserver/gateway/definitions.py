@@ -23,7 +23,7 @@ MOST_TOOLS = 1_000
 MOST_BYTES = 4 << 20
 """Limits for all tools of a server together; further ones are off."""
 
-_LONGEST_NAME = 128
+_LONGEST_NAME, _LONGEST_URI = 128, 2_048
 
 Definition = dict[str, JsonValue]
 
@@ -74,14 +74,15 @@ def normaliser(
     return lambda value: with_texts(value, normal)
 
 
-def named(tools: Sequence[JsonValue]) -> dict[str, Definition]:
-    """The usable definitions by name: of a name that occurs twice the first, none with a name that hides
+def named(tools: Sequence[JsonValue], key: str = "name") -> dict[str, Definition]:
+    """The usable definitions by their `key`: of one that occurs twice the first, none with one that hides
     something, and no more than the limits allow."""
     found: dict[str, Definition] = {}
     size = 0
     for tool in tools:
-        name = tool.get("name") if isinstance(tool, dict) else None
-        if isinstance(tool, dict) and isinstance(name, str) and name not in found and is_clear(name):
+        name = tool.get(key) if isinstance(tool, dict) else None
+        longest = _LONGEST_NAME if key == "name" else _LONGEST_URI
+        if isinstance(tool, dict) and isinstance(name, str) and name not in found and is_clear(name, longest):
             size += len(json.dumps(tool))
             if size > MOST_BYTES or len(found) == MOST_TOOLS:
                 break
@@ -89,8 +90,8 @@ def named(tools: Sequence[JsonValue]) -> dict[str, Definition]:
     return found
 
 
-def is_clear(name: str) -> bool:
-    return 0 < len(name) <= _LONGEST_NAME and name == visible(name) and name.isprintable()
+def is_clear(name: str, longest: int = _LONGEST_NAME) -> bool:
+    return 0 < len(name) <= longest and name == visible(name) and name.isprintable()
 
 
 @dataclass(kw_only=True, eq=False)

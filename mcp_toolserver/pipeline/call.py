@@ -9,9 +9,10 @@ from pydantic import JsonValue
 from mcp_toolserver.capabilities.call_scope import ROOM, Room, SavedOutput
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.capabilities.user import Answers, Question
+from mcp_toolserver.capabilities.user import Answers, ForeignQuestion, FormContent, Question
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 from mcp_toolserver.policy.rules import Narrowing
+from mcp_toolserver.text.json_values import with_texts
 from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.tool_spec import Image, Output, ResourceLink, Runtime
@@ -42,6 +43,14 @@ class Caller(Protocol):
 
         Raises:
             InputRequired: the answer comes with a later call.
+        """
+        ...
+
+    async def forward(self, question: ForeignQuestion) -> FormContent | None:
+        """Ask the user what another server asks; None if they do not accept.
+
+        Raises:
+            NobodyToAsk, TimedOut, InputRequired: as for `elicit`; a client may know forms or addresses only.
         """
         ...
 
@@ -165,6 +174,12 @@ class User:
     async def ask(self, questions: Sequence[Question]) -> Answers:
         """See `Ask`. A choice comes back in the escaped spelling that the user saw."""
         return await self.caller.elicit([self._shown(question) for question in questions])
+
+    async def forward(self, question: ForeignQuestion) -> FormContent | None:
+        """See `Caller.forward`."""
+        schema = {name: with_texts(one, self.shown) for name, one in question.schema.items()}
+        shown = replace(question, text=self.shown(question.text), schema=schema)
+        return await self.caller.forward(shown)
 
     async def tell(self, message: str) -> bool:
         """See `Tell`."""

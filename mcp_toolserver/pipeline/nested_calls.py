@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.capabilities.user import Answers, Question
+from mcp_toolserver.capabilities.user import Answers, ForeignQuestion, Question
 from mcp_toolserver.errors import Denied, NobodyToAsk
 from mcp_toolserver.pipeline.call import Caller, CallOptions, OutputOverride, Result, Rights
 from mcp_toolserver.policy.dangerous_commands import objection
@@ -47,6 +47,10 @@ class ServerCaller:
     """The model of that client, which answers until its call ends."""
 
     async def elicit(self, questions: Sequence[Question]) -> Answers:
+        """Raises: NobodyToAsk."""
+        raise NobodyToAsk
+
+    async def forward(self, question: ForeignQuestion) -> None:
         """Raises: NobodyToAsk."""
         raise NobodyToAsk
 

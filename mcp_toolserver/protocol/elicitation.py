@@ -26,7 +26,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
 from pydantic import JsonValue
 
-from mcp_toolserver.capabilities.user import Answers, Question
+from mcp_toolserver.capabilities.user import Answers, ForeignQuestion, FormContent, Question
 from mcp_toolserver.errors import Denied, NobodyToAsk, TimedOut, Unavailable
 from mcp_toolserver.pipeline.call import InputRequired
 from mcp_toolserver.protocol.client_identity import ask_client, state_of
@@ -38,6 +38,9 @@ APPROVAL = "approval"
 
 ANSWERS = "answers"
 """Key of the questions of a tool."""
+
+FORWARDED = "forwarded"
+"""Key of the questions of another server."""
 
 STATE_SECONDS = 600.0
 """How long a client may take to answer in the stateless protocol."""
@@ -65,8 +68,6 @@ _LEVELS: tuple[str, ...] = get_args(mcp.LoggingLevel)
 
 _LEVEL = "mcp_toolserver.log_level"
 """The key of the least urgent level in the state of a connection."""
-
-Content = Mapping[str, str | int | float | bool | list[str] | None]
 
 Said = Mapping[str, mcp.ElicitResult | None]
 """Answers by the digest of their question; None if there was no answer."""
@@ -147,6 +148,15 @@ class Asker:
             )
         return answers
 
+    async def forward(self, question: ForeignQuestion) -> FormContent | None:
+        """See `Caller.forward`."""
+        request = _request(question.text, question.schema)
+        if question.url:
+            about = {"message": question.text, "url": question.url, "elicitation_id": secrets.token_hex(16)}
+            request = mcp.ElicitRequest(params=mcp.ElicitRequestURLParams.model_validate(about))
+        answer = await self.answer(FORWARDED, request)
+        return None if answer is None or answer.action != "accept" else answer.content or {}
+
     async def tell(self, message: str) -> bool:
         """Send `message` within the call; returns whether the client wants it."""
         if not _wants_messages(self.context):
@@ -164,7 +174,7 @@ class Asker:
             TimedOut: it did not answer in time.
             InputRequired: it has to answer first.
         """
-        if not self.can_be_asked():
+        if not self.can_be_asked(request):
             raise NobodyToAsk
         if not self._speaks(MODERN):
             try:
@@ -185,10 +195,13 @@ class Asker:
     def _speaks(self, version: str) -> bool:
         return is_version_at_least(self.context.protocol_version, version)
 
-    def can_be_asked(self) -> bool:
-        """A client that declares elicitation without a mode means forms."""
+    def can_be_asked(self, request: mcp.ElicitRequest | None = None) -> bool:
+        """Whether the client takes the request, or forms. One that declares elicitation without a mode means
+        forms."""
         declared = self.context.session.client_capabilities
         elicitation = declared and declared.elicitation
+        if request and isinstance(request.params, mcp.ElicitRequestURLParams):
+            return elicitation is not None and elicitation.url is not None
         return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
@@ -263,7 +276,7 @@ class Form:
         ]
         return {"type": "object", "properties": {**properties}, "required": required}
 
-    def answers(self, content: Content) -> Answers | None:
+    def answers(self, content: FormContent) -> Answers | None:
         """The answers; None if the content does not match the form."""
         if content.keys() - {name for fields in self._fields for name in fields}:
             return None

@@ -302,7 +302,7 @@ class TaskClient(Client):
         self._task = task
 
     async def answer(self, key: str, request: mcp.ElicitRequest) -> mcp.ElicitResult | None:
-        if not self.can_be_asked():
+        if not self.can_be_asked(request):
             raise NobodyToAsk
         return await self._task.ask(key, request)
 

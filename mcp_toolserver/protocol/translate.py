@@ -23,6 +23,9 @@ from mcp_toolserver.pipeline.registry import Entry
 METADATA = "mcp-toolserver/metadata"
 OUTPUT_URI = "toolserver://output/"
 
+UPSTREAMS_URI = "toolserver://upstreams/"
+"""Begins the addresses of resources of upstream servers; the name of a server and its address follow."""
+
 MODERN = "2026-07-28"
 """The first stateless revision; every older one opens with a handshake."""
 

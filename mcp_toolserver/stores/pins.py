@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.stores.file_lock import locked
@@ -44,9 +44,8 @@ class Record:
     """The definitions of tools that it listed last, as they were."""
     prompts: list[JsonValue] = field(default_factory=list[JsonValue])
     """Those of prompts."""
-
-
-_RECORD = TypeAdapter(Record)
+    has_resources: bool = True
+    """Whether it said then that it has resources."""
 
 
 class Pins:
@@ -57,13 +56,20 @@ class Pins:
 
     def load(self) -> Record | None:
         """Return the record, None if the server is unknown. Raises: SettingsError: it is damaged."""
-        path = f"{self._state}/{FOLDER}/{self._name}.json"
+        path, known = f"{self._state}/{FOLDER}/{self._name}.json", vars(Record())
         try:
-            return _RECORD.validate_json(Path(path).read_bytes())
+            # Building a model of it would take longer than reading it, and the start waits for that.
+            record = Record(**json.loads(Path(path).read_bytes()))
+            kinds = [*record.approved.values(), *record.waiting.values()]
+            if {type(one) for one in kinds} <= {dict} and all(
+                type(value) is type(known[name]) for name, value in vars(record).items()
+            ):
+                return record
         except FileNotFoundError:
             return None
-        except (OSError, ValueError):
-            raise SettingsError(f"the pins in {path} cannot be read; remove them to pin anew") from None
+        except (OSError, ValueError, TypeError, AttributeError):
+            pass
+        raise SettingsError(f"the pins in {path} cannot be read; remove them to pin anew")
 
     def judge(self, kind: Kind, found: Mapping[str, JsonValue]) -> dict[str, State]:
         """Compare definitions with those that are pinned; the first of a kind are pinned as they are.
@@ -86,10 +92,13 @@ class Pins:
                 for name, definition in found.items()
             }
 
-    def remember(self, listed: Sequence[JsonValue], prompts: Sequence[JsonValue]) -> None:
+    def remember(
+        self, listed: Sequence[JsonValue], prompts: Sequence[JsonValue], *, has_resources: bool
+    ) -> None:
         """Keep what a server lists, for the next start. Raises: OSError, SettingsError."""
         with self._changing() as record:
             record.listed, record.prompts = list(listed), list(prompts)
+            record.has_resources = has_resources
 
     def approve(self, shown: Mapping[Kind, Definitions]) -> None:
         """Approve exactly these definitions. Raises: as for `judge`."""

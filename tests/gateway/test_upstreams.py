@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Generator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,21 @@ import anyio
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import PromptReference, TextContent
+from mcp_types import (
+    ElicitResult,
+    EmptyResult,
+    PromptReference,
+    ReadResourceResult,
+    ResourceListChangedNotification,
+    ResourceTemplateReference,
+    ResourceUpdatedNotification,
+    SubscribeRequest,
+    SubscribeRequestParams,
+    TextContent,
+    TextResourceContents,
+    UnsubscribeRequest,
+    UnsubscribeRequestParams,
+)
 
 from mcp_toolserver.app.compose import Application
 from mcp_toolserver.app.serve import mcp_server
@@ -35,7 +50,8 @@ from tests.gateway.test_hostile_servers import (
     PAGES,
     at_call,
 )
-from tests.support.live import TOKEN, Setup, serving
+from tests.gateway.test_wrap import unframed
+from tests.support.live import ERAS, TOKEN, Setup, serving, text
 from tests.support.workbench import Person
 
 
@@ -235,17 +251,40 @@ def on_other(n, method, params, message):
 """
 
 
+ADDRESS = ASKS.replace(
+    '"message": "Where?", "requestedSchema": ' + str(FORM),
+    '"message": "To\\u200b pay.", "mode": "url", "elicitationId": "1", "url": params["arguments"]["url"]',
+)
+
+
 async def test_a_question_of_a_server_reaches_the_user_in_its_name(at: Place) -> None:
-    async with upstreams(at, {"asks": ASKS}) as app:
-        person = Person(answers=(("Rome",), ("3",), ("yes",)))
-        answer = json.loads(await said(app, "mcp__asks__echo", person))
-        assert answer == {"action": "accept", "content": {"city": "Rome", "days": 3, "sure": True}}
-        first = person.questions[0]
-        assert first.text == "The MCP server asks asks: Where?\nCity"
-        assert [choice.label for choice in first.choices] == ["Rome", "Oslo"]
-        # Nobody is there, or says something else than the form wants.
-        for nobody in (Person(), Person(answers=(("Rome",), ("many",), ()))):
-            assert json.loads(await said(app, "mcp__asks__echo", nobody)) == {"action": "decline"}
+    asked: list[Any] = []
+    given: dict[str, str | int | float | bool | list[str] | None] = {"city": "Rome", "days": 3, "sure": True}
+
+    async def answer(context: object, params: Any) -> ElicitResult:
+        asked.append(params)
+        return ElicitResult(action="accept", content=given if params.mode == "form" else None)
+
+    async def result(client: Client, tool: str, **arguments: str) -> Any:
+        found = text(await client.call_tool(tool, arguments))
+        return json.loads(unframed(found))
+
+    async with upstreams(at, {"asks": ASKS, "pays": ADDRESS}) as app:
+        async with Client(mcp_server(app), mode="legacy", elicitation_callback=answer) as client:
+            assert await result(client, "mcp__asks__echo") == {"action": "accept", "content": given}
+            url = "https://example.com/pay?a=1&b=%20"
+            assert await result(client, "mcp__pays__echo", url=url) == {"action": "accept"}
+            form, page = asked
+            assert (form.message, form.requested_schema) == ("The MCP server asks asks: Where?", FORM)
+            assert page.message == f"The MCP server pays asks you to open {url}\nTo\\u{{200b}} pay."
+            assert page.url == url
+            for wrong in ("javascript:alert(1)", "https://example.com/\u202e", "https://x/ y"):
+                assert await result(client, "mcp__pays__echo", url=wrong) == {"action": "decline"}
+            assert len(asked) == 2
+        async with Client(mcp_server(app), mode="legacy") as client:
+            # Nobody is there.
+            for tool in ("asks", "pays"):
+                assert await result(client, f"mcp__{tool}__echo", url=url) == {"action": "decline"}
 
 
 async def test_a_call_sees_the_roots_that_its_client_left(at: Place) -> None:
@@ -419,3 +458,139 @@ def on_other(n, method, params, message):
             while len(heard := json.loads(await said(app, "mcp__works__echo", a=1))) < 2:
                 await anyio.sleep(0.05)
         assert heard[0] == heard[1]
+
+
+RESOURCES = r"""
+HAS = {"prompts": {}, "completions": {}, "resources": {"subscribe": True, "listChanged": True}}
+def on_initialize(n, params):
+    send(id=n, result={"protocolVersion": params["protocolVersion"], "capabilities": HAS,
+                       "serverInfo": {"name": "x", "version": "1"}})
+def resource(uri): return {"uri": uri, "name": "a\u200b", "description": "See\u200b."}
+WATCHED = []
+def on_other(n, method, params, message):
+    uri = params.get("uri")
+    if method == "resources/list":
+        uris = ["note://a", "note://b", "note://\u202e", "note://" + "x" * 3_000]
+        send(id=n, result={"resources": [*map(resource, uris)]})
+    elif method == "resources/templates/list":
+        template = {"uriTemplate": "note://{name}/{?q}", "name": "t"}
+        send(id=n, result={"resourceTemplates": [template]})
+    elif method == "completion/complete":
+        send(id=n, result={"completion": {"values": [params["ref"]["uri"] + params["argument"]["value"]]}})
+    elif method == "resources/subscribe":
+        WATCHED.append(uri)
+        send(id=n, result={})
+        if uri == "note://flood":
+            for _ in range(20_000):
+                send(method="notifications/resources/updated", params={"uri": uri})
+    elif method == "resources/unsubscribe":
+        WATCHED.remove(uri)
+        send(id=n, result={})
+    elif method == "resources/read":
+        if uri == "note://touch":
+            send(method="notifications/resources/updated", params={"uri": "note://a"})
+            send(method="notifications/resources/list_changed")
+        texts = {"note://watched": str(WATCHED), "note://long": "x" * 300_000}
+        contents = [{"uri": uri, "text": texts.get(uri, "read\u200b " + uri)}]
+        contents.append({"uri": uri, "mimeType": "image/png", "blob": "AAAA"})
+        send(id=n, result={"contents": contents})
+    elif n is not None and method: send(id=n, result={})
+"""
+MUTE = "def on_other(n, method, params, message): pass\n" + RESOURCES.split("WATCHED")[0]
+
+
+def read_text(found: ReadResourceResult) -> str:
+    return "\n".join(one.text for one in found.contents if isinstance(one, TextResourceContents))
+
+
+async def test_resources_of_servers_are_offered_and_read_by_the_rules_of_the_tools(at: Place) -> None:
+    servers = {"one": RESOURCES, "two": RESOURCES, "mute": MUTE, "dead": LAST_WORDS, "plain": ""}
+    deny = ("ReadMcpResource(note://secret)", "ListMcpResources(two)")
+    one = "toolserver://upstreams/one/"
+    async with upstreams(at, servers, deny=deny) as app, Client(mcp_server(app)) as client:
+        with anyio.fail_after(60):
+            while not (
+                shown := [
+                    resource
+                    for resource in (await client.list_resources(cache_mode="bypass")).resources
+                    if resource.uri.startswith("toolserver://upstreams/")
+                ]
+            ):
+                await anyio.sleep(0.1)
+        assert [resource.uri for resource in shown] == [f"{one}note://a", f"{one}note://b"]
+        assert (shown[0].name, shown[0].description) == ("a\\u{200b}", "[one] See\\u{200b}.")
+        templates = {
+            template.uri_template for template in (await client.list_resource_templates()).resource_templates
+        }
+        assert f"{one}note://{{name}}/{{?q}}" in templates
+        reference = ResourceTemplateReference(uri=f"{one}note://{{name}}/{{?q}}")
+        completed = await client.complete(reference, {"name": "name", "value": "A"})
+        assert completed.completion.values == ["note://{name}/{?q}A"]
+        for server in ("one", "two"):
+            uri = f"toolserver://upstreams/{server}/note://a/?q=%C3%A9"
+            found = await client.read_resource(uri)
+            assert read_text(found).startswith(f"[untrusted content of the MCP server {server} ")
+            assert "read\\u{200b} note://a/?q=%C3%A9" in read_text(found)
+            assert [one.uri for one in found.contents] == [uri, uri]
+        assert len(read_text(await client.read_resource(f"{one}note://long"))) < 100_000
+        for uri in (f"{one}note://secret", "toolserver://upstreams/none/note://a", f"{one}"):
+            with pytest.raises(MCPError, match="not found"):
+                await client.read_resource(uri)
+    async with (
+        upstreams(at, servers, exclude_tools=("ReadMcpResource",)) as app,
+        Client(mcp_server(app)) as client,
+    ):
+        assert not any("upstreams" in one.uri for one in (await client.list_resources()).resources)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_changes_of_resources_are_announced_to_who_subscribed(at: Place, era: str) -> None:
+    one, heard = "toolserver://upstreams/one/", list[str]()
+
+    async def listen(message: object) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            heard.append(message.params.uri)
+        elif isinstance(message, ResourceListChangedNotification):
+            heard.append("list")
+
+    async def until(*wanted: str) -> None:
+        with anyio.fail_after(60):
+            while not set(wanted) <= set(heard):
+                await anyio.sleep(0.05)
+
+    async def watched(client: Client) -> str:
+        return read_text(await client.read_resource(f"{one}note://watched", cache_mode="bypass"))
+
+    rules: dict[str, Any] = {"deny": ("ReadMcpResource(note://secret)",)}
+    async with (
+        upstreams(at, {"one": RESOURCES, "plain": ""}, **rules) as app,
+        Client(mcp_server(app), mode=era, message_handler=listen) as client,
+    ):
+        uris = [f"{one}note://{name}" for name in ("a", "flood", "secret")]
+        async with AsyncExitStack() as subscribed:
+            if era == "legacy":
+                for uri in uris[:2]:
+                    await client.session.send_request(
+                        SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult
+                    )
+                with pytest.raises(MCPError, match="not found"):
+                    await client.session.send_request(
+                        SubscribeRequest(params=SubscribeRequestParams(uri=uris[2])), EmptyResult
+                    )
+            else:
+                stream = await subscribed.enter_async_context(
+                    client.listen(resources_list_changed=True, resource_subscriptions=uris)
+                )
+                assert stream.honored.resource_subscriptions == uris[:2]
+            assert await said(app, "mcp__plain__echo", a=1) == '{"a": 1}'
+            await client.read_resource(f"{one}note://touch")
+            await until(uris[0], uris[1], "list")
+            assert len(heard) < 100
+            if era == "legacy":
+                for uri in uris[:2]:
+                    await client.session.send_request(
+                        UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri)), EmptyResult
+                    )
+        with anyio.fail_after(60):
+            while "[]" not in await watched(client):
+                await anyio.sleep(0.05)

@@ -9,7 +9,7 @@ from mcp_toolserver.app.policy import rule_context
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.model import Model
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
-from mcp_toolserver.capabilities.user import Answers, Question
+from mcp_toolserver.capabilities.user import Answers, ForeignQuestion, Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry, Registry, discover
@@ -61,6 +61,9 @@ class Person:
             raise NobodyToAsk
         self.questions += questions
         return self.answers
+
+    async def forward(self, question: ForeignQuestion) -> None:
+        raise NobodyToAsk
 
     async def tell(self, message: str) -> bool:
         self.messages.append(message)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from mcp_toolserver.pipeline.call import InputRequired
 from mcp_toolserver.protocol.handlers import Handlers, refuse_cursor
@@ -24,8 +25,8 @@ from mcp_toolserver.protocol.resources.source import (
     Visitor,
     not_found,
 )
-from mcp_toolserver.protocol.resources.subscriptions import Subscriptions
-from mcp_toolserver.protocol.translate import Context
+from mcp_toolserver.protocol.resources.subscriptions import Subscriptions, change_notification
+from mcp_toolserver.protocol.translate import UPSTREAMS_URI, Context
 from mcp_toolserver.text.prompts import PROMPTS, Argument
 from mcp_toolserver.tool_spec import Output, Runtime
 
@@ -69,8 +70,18 @@ class ResourceHandlers:
             return ()
         # Few servers have any.
         from mcp_toolserver.protocol.upstreams.prompts import UpstreamPrompts
+        from mcp_toolserver.protocol.upstreams.resources import UpstreamResources
 
-        return (UpstreamPrompts(self.handlers, self.feature.upstreams),)
+        servers = self.feature.upstreams
+        servers.on_news = self._on_news
+        return UpstreamPrompts(self.handlers, servers), UpstreamResources(self.handlers, servers)
+
+    def _on_news(self, server: str, uri: str) -> None:
+        """A resource of an upstream server has changed; the list of them, if `uri` is empty."""
+        from mcp_toolserver.protocol.upstreams.content import own_uri
+
+        event = ResourceUpdated(own_uri(server, uri)) if uri else ResourcesListChanged()
+        self.subscriptions.publish(change_notification(event))
 
     @cached_property
     def skills(self) -> Skills:
@@ -79,17 +90,24 @@ class ResourceHandlers:
     @cached_property
     def subscriptions(self) -> Subscriptions:
         feature = self.feature
-        return Subscriptions(self.handlers.client_ids, feature.changing, self._watched, feature.extra)
+        made = Subscriptions(self.handlers.client_ids, feature.changing, self._watch, feature.extra)
+        made.unwatch = self._unwatch
+        return made
 
-    def _watched(self, uri: str, owner: str) -> bool:
-        return any(source.watched(uri, owner) for source in self.sources)
+    async def _watch(self, uri: str, context: Context) -> bool:
+        visitor = UnaskedVisitor(self.handlers, context)
+        return any([await source.watch(uri, visitor) for source in self.sources])
+
+    def _unwatch(self, uri: str) -> None:
+        for source in self.sources:
+            source.unwatch(uri)
 
     async def list_resources(
         self, context: Context, params: mcp.PaginatedRequestParams
     ) -> mcp.ListResourcesResult:
         """One page, which starts after the last URI of the page before."""
-        owner = self.handlers.client_ids.id_for(context)
-        found = [resource for source in self.sources for resource in source.listed(owner)]
+        visitor = UnaskedVisitor(self.handlers, context)
+        found = [resource for source in self.sources for resource in await source.listed(visitor)]
         start = _start(params.cursor, [resource.uri for resource in found])
         page = found[start : start + PAGE]
         more = start + PAGE < len(found)
@@ -101,11 +119,14 @@ class ResourceHandlers:
         )
 
     async def list_templates(
-        self, _: Context, params: mcp.PaginatedRequestParams
+        self, context: Context, params: mcp.PaginatedRequestParams
     ) -> mcp.ListResourceTemplatesResult:
         refuse_cursor(params)
-        found = [template for source in self.sources for template in source.templates()]
-        return mcp.ListResourceTemplatesResult(resource_templates=found)
+        visitor = UnaskedVisitor(self.handlers, context)
+        found = [template for source in self.sources for template in await source.templates(visitor)]
+        if self.feature.upstreams is None:
+            return mcp.ListResourceTemplatesResult(resource_templates=found)
+        return mcp.ListResourceTemplatesResult(resource_templates=found, ttl_ms=0, cache_scope="private")
 
     async def read(self, context: Context, params: mcp.ReadResourceRequestParams) -> Reading:
         client = Visitor(self.handlers, context, params)
@@ -163,10 +184,9 @@ class ResourceHandlers:
         else:
             name, kind = params.ref.uri, "template"
         for source in self.sources:
-            prompts = [prompt.name for prompt in source.prompts()]
-            templates = [template.uri_template for template in source.templates()]
-            if name in (prompts if kind == "prompt" else templates):
-                return await source.complete(name, argument.name, argument.value, client)
+            found = await source.complete(name, argument.name, argument.value, client)
+            if found is not None:
+                return found
         raise MCPError(mcp.INVALID_PARAMS, f"There is no such {kind}.")
 
 
@@ -175,7 +195,9 @@ def _start(cursor: str | None, uris: Sequence[str]) -> int:
     if not cursor:
         return 0
     try:
-        return uris.index(base64.urlsafe_b64decode(cursor.encode()).decode()) + 1
+        last = base64.urlsafe_b64decode(cursor.encode()).decode()
+        # An upstream server may have ended meanwhile.
+        return len(uris) if last not in uris and last.startswith(UPSTREAMS_URI) else uris.index(last) + 1
     except (ValueError, binascii.Error):
         raise MCPError(mcp.INVALID_PARAMS, "Invalid cursor") from None
 
@@ -212,7 +234,9 @@ class OwnPrompts(Source):
         message = mcp.PromptMessage(role="user", content=mcp.TextContent(type="text", text=shown))
         return mcp.GetPromptResult(description=prompt.description, messages=[message])
 
-    async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str]:
+    async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str] | None:
+        if name not in {prompt.name for prompt in PROMPTS}:
+            return None
         known = (one for prompt in PROMPTS if prompt.name == name for one in prompt.arguments)
         match next((one.values for one in known if one.name == argument), "text"):
             case "path":

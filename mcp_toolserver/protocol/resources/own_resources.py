@@ -58,6 +58,8 @@ _TAIL = 60_000
 
 _TEXT = "text/plain"
 
+_FILE = "file:///{+path}"
+
 READ_FILE = "read_file"
 """The tool whose permission and rules apply."""
 
@@ -89,13 +91,13 @@ class OwnResource(Source):
     """Whether all clients read the same."""
     changes: ChangeEvents
 
-    def listed(self, owner: str) -> Sequence[mcp.Resource]:
+    async def listed(self, visitor: Visitor) -> Sequence[mcp.Resource]:
         return [
             mcp.Resource(name=self.name, uri=uri, description=self.description, mime_type=self.mime_type)
-            for uri in self._uris(owner)
+            for uri in self._uris(visitor.owner)
         ]
 
-    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+    async def templates(self, _: Visitor) -> Sequence[mcp.ResourceTemplate]:
         template = mcp.ResourceTemplate(
             name=self.name,
             uri_template=f"{self.uri}{{id}}",
@@ -110,11 +112,13 @@ class OwnResource(Source):
         content = await self.content(uri.removeprefix(self.uri), visitor)
         return text(uri, content, mime_type=self.mime_type, ttl_ms=self.ttl_ms, public=self.public)
 
-    def watched(self, uri: str, owner: str) -> bool:
-        return self.changing and uri in self._uris(owner)
+    async def watch(self, uri: str, visitor: Visitor) -> bool:
+        return self.changing and uri in self._uris(visitor.owner)
 
-    async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
-        return () if self.kind is None else self.changes.of(visitor.owner, self.kind, value)
+    async def complete(self, name: str, _: str, value: str, visitor: Visitor) -> Sequence[str] | None:
+        if self.kind is None or name != f"{self.uri}{{id}}":
+            return None
+        return self.changes.of(visitor.owner, self.kind, value)
 
     def _uris(self, owner: str) -> Sequence[str]:
         if self.kind is None:
@@ -332,9 +336,9 @@ class RootFiles(Source):
 
     roots: Sequence[str]
 
-    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+    async def templates(self, _: Visitor) -> Sequence[mcp.ResourceTemplate]:
         description = "A whole file in the roots, unchanged."
-        return [mcp.ResourceTemplate(name="file", uri_template="file:///{+path}", description=description)]
+        return [mcp.ResourceTemplate(name="file", uri_template=_FILE, description=description)]
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
         if (path := file_path(uri)) is None:
@@ -345,8 +349,10 @@ class RootFiles(Source):
             raise Refused("invalid_input", why)
         return file_resource(uri, result)
 
-    async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
+    async def complete(self, name: str, _: str, value: str, visitor: Visitor) -> Sequence[str] | None:
         """Paths without the leading slash, which is part of the template."""
+        if name != _FILE:
+            return None
         path = f"/{value.removeprefix('/')}"
         roots = [f"{root}/" for root in self.roots if f"{root}/" != path and f"{root}/".startswith(path)]
         found = roots or await completed(path, visitor)

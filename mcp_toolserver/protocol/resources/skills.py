@@ -52,6 +52,8 @@ MAX_BYTES = 16 * 1024 * 1024
 _ARGUMENT = "args"
 """The argument of every prompt."""
 
+_TEMPLATE = "skill://{name}/{+path}"
+
 _URI = re.compile(r"skill://(?P<name>[a-z0-9]+(?:-[a-z0-9]+)*)/(?P<path>[^?#]+)")
 
 _NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -63,10 +65,12 @@ class Skills(Source):
 
     handlers: Handlers
 
-    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+    async def templates(self, _: Visitor) -> Sequence[mcp.ResourceTemplate]:
         description = f"A file of a skill; {SKILL_FILE} is the skill itself."
-        template = "skill://{name}/{+path}"
-        return [mcp.ResourceTemplate(name="skill", uri_template=template, description=description)]
+        return [mcp.ResourceTemplate(name="skill", uri_template=_TEMPLATE, description=description)]
+
+    async def complete(self, name: str, _: str, __: str, ___: Visitor) -> Sequence[str] | None:
+        return () if name == _TEMPLATE else None
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
         if (found := _address(uri)) is None:

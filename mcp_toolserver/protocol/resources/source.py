@@ -72,7 +72,7 @@ class UnaskedVisitor(Visitor):
     def __init__(self, handlers: Handlers, context: Context) -> None:
         super().__init__(handlers, context, mcp.InputResponseRequestParams())
 
-    def can_be_asked(self) -> bool:
+    def can_be_asked(self, request: mcp.ElicitRequest | None = None) -> bool:
         return False
 
     async def tell(self, message: str) -> bool:
@@ -85,11 +85,11 @@ class UnaskedVisitor(Visitor):
 class Source(Protocol):
     """Resources or prompts of one origin."""
 
-    def listed(self, owner: str, /) -> Sequence[mcp.Resource]:
+    async def listed(self, visitor: Visitor, /) -> Sequence[mcp.Resource]:
         """The resources of this client: permanent ones first, then the newest first."""
         return ()
 
-    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+    async def templates(self, visitor: Visitor, /) -> Sequence[mcp.ResourceTemplate]:
         return ()
 
     def prompts(self) -> Sequence[mcp.Prompt]:
@@ -104,13 +104,19 @@ class Source(Protocol):
         """The text of a prompt; None for a name of another source. Raises: MCPError: it cannot be used so."""
         return None
 
-    def watched(self, uri: str, owner: str, /) -> bool:
-        """Whether a client may subscribe to it."""
+    async def watch(self, uri: str, visitor: Visitor, /) -> bool:
+        """Whether the client may subscribe to it; if so, its changes are announced from now on."""
         return False
 
-    async def complete(self, name: str, argument: str, value: str, visitor: Visitor, /) -> Sequence[str]:
-        """Values for an argument of one of its prompts or templates that start with `value`, best first."""
-        return ()
+    def unwatch(self, uri: str, /) -> None:
+        """No client is subscribed to it any more."""
+
+    async def complete(
+        self, name: str, argument: str, value: str, visitor: Visitor, /
+    ) -> Sequence[str] | None:
+        """Values for an argument of one of its prompts or templates that start with `value`, best first; None
+        for a name of another source."""
+        return None
 
 
 def text(

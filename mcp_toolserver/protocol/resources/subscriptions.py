@@ -41,6 +41,9 @@ WATCHED = 64
 SOON = 0.02
 """Seconds to wait for more changes before the first is sent."""
 
+WATCH_SECONDS = 10.0
+"""Seconds that upstream servers may take to accept the subscriptions of a stream."""
+
 INTERVAL = 0.25
 """Minimum seconds between two deliveries."""
 
@@ -96,17 +99,19 @@ class _Subscriber:
 
 
 class Subscriptions:
-    """All streams and subscriptions. `watched` decides whether a client may subscribe to a resource."""
+    """All streams and subscriptions. `watch` decides whether a client may subscribe to a resource."""
 
     def __init__(
         self,
         client_ids: ClientIds,
         changing: NotificationOptions,
-        watched: Callable[[str, str], bool],
+        watch: Callable[[str, Context], Awaitable[bool]],
         extra: Mapping[str, FilterExtension],
     ) -> None:
         self._client_ids = client_ids
-        self._watched = watched
+        self._watch = watch
+        self.unwatch: Callable[[str], object] = lambda _: None
+        """Called with a resource that no client is subscribed to any more."""
         self._extra = extra
         self._lists = {kind: event for kind, event in _LISTS.items() if getattr(changing, f"{kind}_changed")}
         self._streams: set[_Subscriber] = set()
@@ -136,17 +141,18 @@ class Subscriptions:
 
     async def subscribe(self, context: Context, params: mcp.SubscribeRequestParams) -> mcp.EmptyResult:
         """Subscribe to one resource, in the handshake protocol."""
-        owner = self._client_ids.id_for(context)
-        if not self._watched(params.uri, owner):
-            raise not_found(params.uri, context, "Such a resource has no change notifications.")
-        keys, event = self._connection(owner).keys, ResourceUpdated(params.uri)
+        keys, event = self._connection(self._client_ids.id_for(context)).keys, ResourceUpdated(params.uri)
         if len({*keys, event}.difference(_LISTS.values())) > WATCHED:
             raise MCPError(mcp.INVALID_PARAMS, f"No more than {WATCHED} resources can be subscribed to.")
+        if not await self._watch(params.uri, context):
+            raise not_found(params.uri, context, "Such a resource has no change notifications.")
         keys.add(event)
         return mcp.EmptyResult()
 
     async def unsubscribe(self, context: Context, params: mcp.UnsubscribeRequestParams) -> mcp.EmptyResult:
-        self._connection(self._client_ids.id_for(context)).keys.discard(ResourceUpdated(params.uri))
+        event = ResourceUpdated(params.uri)
+        self._connection(self._client_ids.id_for(context)).keys.discard(event)
+        self._release({event})
         return mcp.EmptyResult()
 
     async def listen(
@@ -156,7 +162,7 @@ class Subscriptions:
         if len(self._streams) >= STREAMS:
             raise MCPError(mcp.INTERNAL_ERROR, f"{STREAMS} streams are open already; close one.")
         owner = self._client_ids.id_for(context)
-        honoured, keys = self._honoured(params.notifications, owner)
+        honoured, keys = await self._honoured(params.notifications, context)
         meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: context.request_id}
         acknowledged = mcp.SubscriptionsAcknowledgedNotification(
             params=mcp.SubscriptionsAcknowledgedNotificationParams(notifications=honoured, _meta=meta)
@@ -171,14 +177,20 @@ class Subscriptions:
             )
         finally:
             self._streams.discard(stream)
+            self._release(stream.keys)
 
-    def _honoured(
-        self, asked: mcp.SubscriptionFilter, owner: str
+    async def _honoured(
+        self, asked: mcp.SubscriptionFilter, context: Context
     ) -> tuple[mcp.SubscriptionFilter, set[Hashable]]:
         """The accepted part of a filter, and its keys."""
+        owner = self._client_ids.id_for(context)
         kinds = [kind for kind in self._lists if getattr(asked, f"{kind}_list_changed")]
         given = dict.fromkeys(asked.resource_subscriptions or ())
-        uris = [uri for uri in given if self._watched(uri, owner)][:WATCHED]
+        uris: list[str] = []
+        with anyio.move_on_after(WATCH_SECONDS):
+            for uri in given:
+                if len(uris) < WATCHED and await self._watch(uri, context):
+                    uris.append(uri)
         keys: set[Hashable] = {*(self._lists[kind] for kind in kinds), *map(ResourceUpdated, uris)}
         extra: dict[str, Any] = {f"{kind}_list_changed": True for kind in kinds}
         for name, value in (asked.model_extra or {}).items():
@@ -186,6 +198,13 @@ class Subscriptions:
                 extra[name] = found[0]
                 keys.update(found[1])
         return mcp.SubscriptionFilter(resource_subscriptions=uris or None, **extra), keys
+
+    def _release(self, keys: Collection[Hashable]) -> None:
+        """A subscriber has left these."""
+        used = {key for one in (*self._streams, *self._connected.values()) for key in one.keys}
+        for key in keys:
+            if isinstance(key, ResourceUpdated) and key not in used:
+                self.unwatch(key.uri)
 
     def _flush(self) -> None:
         self._last_sent = asyncio.get_running_loop().time()
@@ -210,5 +229,5 @@ class Subscriptions:
         self._connected[name] = made = _Subscriber(name, set(self._lists.values()))
         task = asyncio.get_running_loop().create_task(made.deliver(send))
         connection.exit_stack.callback(task.cancel)
-        connection.exit_stack.callback(self._connected.pop, name)
+        connection.exit_stack.callback(lambda: self._release(self._connected.pop(name).keys))
         return made

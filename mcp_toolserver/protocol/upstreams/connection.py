@@ -3,8 +3,8 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,10 +15,11 @@ from mcp.client._transport import TransportStreams
 from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
 
 from mcp_toolserver import __version__
-from mcp_toolserver.errors import Failed, TimedOut, Unavailable
+from mcp_toolserver.errors import Failed, TimedOut, ToolError, Unavailable
 from mcp_toolserver.gateway.messages import Malformed, encode, parse
 from mcp_toolserver.gateway.server_process import ErrorRelay, TooLong, how_it_ended, lines_of
 from mcp_toolserver.gateway.upstream_file import Upstream
@@ -33,6 +34,13 @@ DELAYS = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 MOST_BYTES = 16 << 20
 """Of a message."""
+
+MOST_WATCHED = 256
+"""Resources of a connection whose changes are announced."""
+
+_NEWS_SECONDS, _MOST_NEWS = 1.0, 50
+"""A change is announced at most once in this time; of more notifications in it, none is read: everything
+counts as changed."""
 
 _START_SECONDS = 30.0
 _EXIT_SECONDS = 1.0
@@ -70,7 +78,14 @@ class Connection:
         """Whether the server says that what it lists has changed."""
         self.asking: list[Answer] = []
         """What answers questions of the server to the user, of each call that is in progress."""
+        self.watched: set[str] = set()
+        """The addresses of resources whose changes are announced."""
+        self.news: Callable[[str], object] = lambda _: None
+        """Called with the address of a watched resource that has changed; empty for the list of resources."""
         self._open, self._found, self._background = open_transport, found, background
+        self._due: set[str] = set()
+        self._counted_since, self._count = -math.inf, 0
+        self._stream: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._connecting = anyio.Lock()
         self._ended = anyio.Event()
@@ -141,6 +156,102 @@ class Connection:
             if answer:
                 self.asking.remove(answer)
 
+    async def watch(self, uri: str) -> bool:
+        """Announce changes of a resource from now on; returns whether the server reports them.
+
+        Raises:
+            ToolError: as for `request`; Unavailable also where too many are watched.
+        """
+        client = await self.client()
+        if uri in self.watched:
+            return True
+        resources = client.server_capabilities.resources
+        if resources is None or not resources.subscribe:
+            return False
+        if len(self.watched) >= MOST_WATCHED:
+            raise Unavailable(f"No more than {MOST_WATCHED} resources of a server can be watched.")
+        self.watched.add(uri)
+        try:
+            await self.request(lambda client: self._subscribe(client, {uri}))
+        except BaseException:
+            self.watched.discard(uri)
+            raise
+        return True
+
+    def unwatch(self, uri: str) -> None:
+        """Stop announcing changes of a resource."""
+        if uri not in self.watched:
+            return
+        self.watched.discard(uri)
+        if (client := self._client) and client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            request = mcp.UnsubscribeRequest(params=mcp.UnsubscribeRequestParams(uri=uri))
+
+            async def send() -> None:
+                with suppress(ToolError):
+                    await self.request(lambda one: one.session.send_request(request, mcp.EmptyResult))
+
+            self._background.start(send, name=f"the end of a subscription to {self.upstream.name}")
+
+    async def _subscribe(self, client: Client, uris: Collection[str]) -> None:
+        """Have the server report changes of these, and in the stateless protocol of its lists."""
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            for uri in uris:
+                request = mcp.SubscribeRequest(params=mcp.SubscribeRequestParams(uri=uri))
+                await client.session.send_request(request, mcp.EmptyResult)
+            return
+        before, ready = self._stream, anyio.Event()
+        self._stream = self._background.start(
+            lambda: self._listen(client, ready), name=f"the notifications of {self.upstream.name}"
+        )
+        await ready.wait()
+        if before:
+            before.cancel()
+
+    async def _listen(self, client: Client, ready: anyio.Event) -> None:
+        """Hold a stream of notifications open; `_notice` gets them."""
+        try:
+            while self._client in (None, client):
+                # It was lost, or the server has none.
+                with suppress(MCPError, RuntimeError, TimeoutError):
+                    async with client.listen(
+                        tools_list_changed=True,
+                        prompts_list_changed=True,
+                        resources_list_changed=True,
+                        resource_subscriptions=sorted(self.watched),
+                    ) as stream:
+                        if ready.is_set():
+                            # What was missed meanwhile is not known.
+                            self._announce(*self.watched)
+                        ready.set()
+                        async for _ in stream:
+                            pass
+                if not ready.is_set():
+                    return
+                await anyio.sleep(DELAYS[2])
+        finally:
+            ready.set()
+
+    def _announce(self, *uris: str) -> None:
+        if uris and not self._due:
+            asyncio.get_running_loop().call_later(_NEWS_SECONDS, self._flush)
+        self._due.update(uris)
+
+    def _flush(self) -> None:
+        due, self._due = self._due, set[str]()
+        for uri in due:
+            self.news(uri)
+
+    def is_flooding(self) -> bool:
+        """Count a notification of a change; returns whether there are too many to read it."""
+        now = time.monotonic()
+        if now - self._counted_since > _NEWS_SECONDS:
+            self._counted_since, self._count = now, 0
+        self._count += 1
+        if self._count > _MOST_NEWS:
+            self.is_stale = True
+            self._announce("", *self.watched)
+        return self._count > _MOST_NEWS
+
     def close(self) -> None:
         """End the connection; the next request makes a new one."""
         self._client = None
@@ -162,6 +273,9 @@ class Connection:
                     limit.deadline = math.inf
                     self._client, self._failures, self._why = client, 0, ""
                     ready.set()
+                    if self.watched or client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                        with suppress(MCPError):
+                            await self._subscribe(client, self.watched)
                     await self._ended.wait()
         except Exception as error:  # noqa: BLE001  of whatever kind, it is why there is no connection
             self._why = (self.auth and self.auth.refusal) or (
@@ -169,6 +283,10 @@ class Connection:
             )
         finally:
             self._client = None
+            if self._stream:
+                self._stream.cancel()
+            # Reading them connects again, and what was missed meanwhile is not known.
+            self._announce(*self.watched)
             if not ready.is_set() or self.gone:
                 self._next_try = time.monotonic() + DELAYS[min(self._failures, len(DELAYS) - 1)]
                 self._failures += 1
@@ -176,7 +294,15 @@ class Connection:
             ready.set()
 
     async def _notice(self, message: IncomingMessage) -> None:
-        self.is_stale = self.is_stale or isinstance(message, _CHANGES)
+        match message:
+            case mcp.ToolListChangedNotification() | mcp.PromptListChangedNotification():
+                self.is_stale = True
+            case mcp.ResourceListChangedNotification():
+                self._announce("")
+            case mcp.ResourceUpdatedNotification(params=params) if params.uri in self.watched:
+                self._announce(params.uri)
+            case _:
+                pass
 
     async def _elicit(
         self, context: ClientRequestContext, params: mcp.ElicitRequestParams
@@ -203,7 +329,7 @@ async def process_transport(
     async def read() -> None:
         try:
             async for line in lines_of(process, MOST_BYTES):
-                for message in _messages(line, relay):
+                for message in _messages(line, relay, connection):
                     await incoming.send(message)
             connection.gone = await how_it_ended(process, _EXIT_SECONDS)
         except TooLong:
@@ -232,16 +358,17 @@ async def process_transport(
                 await process.end()
 
 
-_CHANGES = (mcp.ToolListChangedNotification, mcp.PromptListChangedNotification)
-_READ = ("progress", "cancelled", "tools/list_changed", "prompts/list_changed")
-_NOTICES = tuple(f"notifications/{name}".encode() for name in _READ)
+_CHANGES = (b"/list_changed", b"notifications/resources/updated")
+_NOTICES = (b"notifications/progress", b"notifications/cancelled", b"notifications/subscriptions/")
 
 
-def _messages(line: bytes, relay: ErrorRelay) -> list[SessionMessage]:
+def _messages(line: bytes, relay: ErrorRelay, connection: Connection) -> list[SessionMessage]:
     """What the client uses of a line; the operator hears of what is no message."""
-    if line.startswith(b"{") and b'"id"' not in line and not any(notice in line for notice in _NOTICES):
-        # A notification that nothing here reads; there may be a flood of them.
-        return []
+    if line.startswith(b"{") and b'"id"' not in line:
+        # There may be a flood of notifications.
+        is_change = any(notice in line for notice in _CHANGES)
+        if connection.is_flooding() if is_change else not any(notice in line for notice in _NOTICES):
+            return []
     try:
         found = [] if not line.strip() else parse(line)
         return [SessionMessage(mcp.jsonrpc_message_adapter.validate_python(one.fields)) for one in found]

@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
 from mcp_toolserver.gateway.definitions import is_clear
+from mcp_toolserver.pipeline.call import InputRequired
 from mcp_toolserver.policy.rules import FOREIGN
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.resources.handlers import COMPLETIONS, LONGEST
@@ -19,7 +20,7 @@ from mcp_toolserver.protocol.upstreams.servers import UpstreamServers, own_name
 from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.tool_spec import Image, Output, Runtime
 
-_READ = "ReadMcpResource"
+READ = "ReadMcpResource"
 _MOST_PROMPTS = 100
 """Of a server; and the most arguments of a prompt."""
 _LONGEST_TEXT = 500
@@ -56,28 +57,23 @@ class UpstreamPrompts(Source):
             return await rt.upstreams.prompt(server, prompt.name, given)
 
         try:
-            found = await visitor.call(_READ, _asked(server, prompt), run, _MOST_BYTES)
+            found = await visitor.call(READ, _asked(server, prompt), run, _MOST_BYTES)
         except Refused as refused:
             raise MCPError(mcp.INVALID_PARAMS, str(refused)) from None
         content: list[mcp.ContentBlock] = [mcp.TextContent(text=found.text), *map(_picture, found.images)]
         return mcp.GetPromptResult(messages=[mcp.PromptMessage(role="user", content=one) for one in content])
 
-    async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str]:
-        server, prompt = self._known()[name]
-        found: list[str] = []
-
-        async def run(_: Any, rt: Runtime) -> Output:
-            found.extend(await rt.upstreams.completions(server, prompt.name, argument, value))
-            return Output("")
-
-        with suppress(Refused):
-            await visitor.call(_READ, _asked(server, prompt), run)
-        return [one for one in found if is_clear(one)][:COMPLETIONS]
+    async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str] | None:
+        if (known := self._known().get(name)) is None:
+            return None
+        server, prompt = known
+        reference = mcp.PromptReference(name=prompt.name)
+        return await completions(visitor, _asked(server, prompt), reference, argument, value)
 
     def _known(self) -> Mapping[str, tuple[str, mcp.Prompt]]:
         """The prompts with their servers, by the names that they have here."""
         found: dict[str, tuple[str, mcp.Prompt]] = {}
-        if _READ not in self.handlers.offered:
+        if READ not in self.handlers.offered:
             return found
         for name, server in self.servers.servers.items():
             every = [mcp.Prompt.model_validate(one) for one in server.prompts[:_MOST_PROMPTS]]
@@ -88,17 +84,36 @@ class UpstreamPrompts(Source):
         return found
 
 
+async def completions(
+    visitor: Visitor,
+    asked: Mapping[str, JsonValue],
+    of: mcp.PromptReference | mcp.ResourceTemplateReference,
+    argument: str,
+    value: str,
+) -> Sequence[str]:
+    """What a server proposes, as a call of the tool with these arguments; nothing if it is refused."""
+    found: list[str] = []
+
+    async def run(args: Any, rt: Runtime) -> Output:
+        found.extend(await rt.upstreams.completions(args.server, of, argument, value))
+        return Output("")
+
+    with suppress(Refused, InputRequired):
+        await visitor.call(READ, asked, run)
+    return [one for one in found if is_clear(one)][:COMPLETIONS]
+
+
 def _shown(name: str, server: str, prompt: mcp.Prompt) -> mcp.Prompt:
     """The prompt for clients: bounded, and nothing hidden."""
     arguments = [
-        mcp.PromptArgument(name=one.name, description=_clipped(one.description), required=one.required)
+        mcp.PromptArgument(name=one.name, description=clipped(one.description), required=one.required)
         for one in prompt.arguments or ()
     ]
-    text = _clipped(f"[{server}] {prompt.description or prompt.title or prompt.name}")
+    text = clipped(f"[{server}] {prompt.description or prompt.title or prompt.name}")
     return mcp.Prompt(name=name, description=text, arguments=arguments)
 
 
-def _clipped(text: str | None) -> str:
+def clipped(text: str | None) -> str:
     return visible((text or "")[:_LONGEST_TEXT])
 
 

@@ -15,13 +15,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import anyio
-import mcp_types as mcp
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
-from mcp_toolserver.capabilities.user import Ask
-from mcp_toolserver.errors import Denied, Failed, NotFound, ToolError
+from mcp_toolserver.errors import ToolError
 from mcp_toolserver.gateway.definitions import (
     MOST_TOOLS,
     Definition,
@@ -34,17 +32,16 @@ from mcp_toolserver.gateway.definitions import (
 from mcp_toolserver.gateway.upstream_file import Upstream
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.policy.rules import FOREIGN
-from mcp_toolserver.protocol.upstreams.content import answered, output_of, prompt_output
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.text.json_values import texts_in
-from mcp_toolserver.text.lines.escape_invisible import visible
 from mcp_toolserver.tool_spec import Args, Limits, Output, Profile, Runtime, ToolSpec
 
 if TYPE_CHECKING:
     from mcp import Client
 
-    from mcp_toolserver.protocol.upstreams.connection import Answer, Connection, Open
+    from mcp_toolserver.protocol.upstreams.calls import CallUpstreams
+    from mcp_toolserver.protocol.upstreams.connection import Connection, Open
     from mcp_toolserver.protocol.upstreams.oauth import Authorization
 
 MOST_LISTED = 30
@@ -79,6 +76,8 @@ class Server:
     """The definitions of tools that it listed last, perhaps to an earlier process."""
     prompts: list[JsonValue] = field(default_factory=list[JsonValue])
     """Those of prompts."""
+    has_resources: bool = True
+    """Whether it said so, if it was ever connected."""
     auth: Authorization | None = None
     connections: dict[tuple[str, ...], Connection] = field(
         default_factory=dict[tuple[str, ...], "Connection"]
@@ -118,6 +117,8 @@ class UpstreamServers:
         self._named, self._excluded, self._most_listed = named_tools, excluded, most_listed
         self.changed: Callable[[], object] = lambda: None
         """Called when the list of tools, or of prompts, has changed."""
+        self.on_news: Callable[[str, str], object] = lambda _, __: None
+        """Called with a server and the address of a resource that has changed; empty for the list of them."""
         self.highest = max((one.upstream.highest_level for one in servers), default=Permission.READ_ONLY)
         self.entries: Mapping[str, Entry] = {}
         self.unlisted: frozenset[str] = frozenset()
@@ -161,6 +162,8 @@ class UpstreamServers:
 
     def provide(self, request: ServiceRequest) -> CallUpstreams:
         """What a call gets of the servers."""
+        from mcp_toolserver.protocol.upstreams.calls import CallUpstreams
+
         return CallUpstreams(self, request)
 
     def connection(self, server: Server, roots: tuple[str, ...]) -> Connection:
@@ -169,11 +172,14 @@ class UpstreamServers:
 
         if roots not in server.connections:
             while len(server.connections) >= _MOST_CONNECTIONS:
-                server.connections.pop(next(iter(server.connections))).close()
+                # The oldest, unless its resources are watched.
+                oldest = min(server.connections, key=lambda one: bool(server.connections[one].watched))
+                server.connections.pop(oldest).close()
             server.connections[roots] = connection = Connection(
                 server.upstream, roots, server.open(roots), partial(self._found, server), self.background
             )
             connection.auth = server.auth
+            connection.news = lambda uri: self.on_news(server.upstream.name, uri)
         return server.connections[roots]
 
     async def _try(self, server: Server) -> None:
@@ -193,12 +199,13 @@ class UpstreamServers:
             return page.prompts, page.next_cursor
 
         has, before = client.server_capabilities, (server.listed, server.prompts)
-        server.listed = await _every(tools) if has.tools else []
+        server.listed = await every(tools) if has.tools else []
         server.prompts = []
         # Its tools work without.
         with suppress(MCPError, ValidationError), anyio.move_on_after(_PROMPTS_SECONDS):
-            server.prompts = await _every(prompts) if has.prompts else []
-        server.definitions.pins.remember(server.listed, server.prompts)
+            server.prompts = await every(prompts) if has.prompts else []
+        server.has_resources = has.resources is not None
+        server.definitions.pins.remember(server.listed, server.prompts, has_resources=server.has_resources)
         if server.listed != before[0]:
             self._update()
         if server.prompts != before[1]:
@@ -237,16 +244,16 @@ class UpstreamServers:
         return list(found.values())
 
 
-async def _every(
-    page: Callable[[str | None], Awaitable[tuple[Sequence[BaseModel], str | None]]],
+async def every(
+    page: Callable[[str | None], Awaitable[tuple[Sequence[BaseModel], str | None]]], key: str = "name"
 ) -> list[JsonValue]:
-    """The usable definitions on all pages, within limits."""
+    """The usable definitions on all pages, within limits; `key` identifies them."""
     found: dict[str, Definition] = {}
     cursor = None
     for _ in range(_MOST_PAGES):
         listed, cursor = await page(cursor)
         more = [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in listed]
-        found = named([*found.values(), *more])
+        found = named([*found.values(), *more], key)
         if not cursor or len(found) == MOST_TOOLS:
             break
     return list(found.values())
@@ -287,124 +294,3 @@ def _spec(name: str, shown: Definition, note: str, upstream: Upstream, level: Pe
 
 async def _run(server: str, tool: str, args: ForeignArgs, rt: Runtime) -> Output:
     return await rt.upstreams.call(server, tool, args.model_extra or {})
-
-
-@dataclass(frozen=True)
-class CallUpstreams:
-    """The upstream servers for one call."""
-
-    servers: UpstreamServers
-    request: ServiceRequest
-
-    async def call(self, name: str, tool: str, arguments: dict[str, JsonValue]) -> Output:
-        """Call a tool of a server.
-
-        Raises:
-            Denied: its definition waits for approval.
-            Failed: the tool says that it failed.
-            ToolError: the server is not there, or does not answer.
-        """
-        server = self._server(name)
-        connection = self._connection(server)
-        await connection.client()
-        if tool not in server.definitions.known:
-            raise NotFound(f"{name} has no tool {tool} any more.")
-        if why := server.definitions.why_off(tool):
-            raise Denied(why)
-
-        async def send(client: Client) -> mcp.CallToolResult:
-            return await client.call_tool(tool, arguments, progress_callback=self._report)
-
-        result = await connection.request(send, self._answer(name))
-        output = output_of(result.content, result.structured_content, name, await connection.notes())
-        if result.is_error:
-            raise Failed(output.text)
-        return output
-
-    async def resources(self, name: str) -> str:
-        """What the server `name`, or each server, has as resources and templates, in lines; and its state."""
-        chosen = [self._server(name)] if name else list(self.servers.servers.values())
-        return "\n".join([line for server in chosen for line in await self._resources(server)])
-
-    async def read(self, name: str, uri: str) -> Output:
-        """The contents of a resource. Raises: ToolError."""
-        connection = self._connection(self._server(name))
-        found = await connection.request(lambda client: client.read_resource(uri), self._answer(name))
-        blocks = [mcp.EmbeddedResource(type="resource", resource=one) for one in found.contents]
-        return output_of(blocks, None, name, await connection.notes())
-
-    async def prompt(self, name: str, prompt: str, arguments: dict[str, str]) -> Output:
-        """The text of a prompt. Raises: ToolError."""
-        connection = self._connection(self._server(name))
-        found = await connection.request(
-            lambda client: client.get_prompt(prompt, arguments), self._answer(name)
-        )
-        return prompt_output(found.messages, name, await connection.notes())
-
-    async def completions(self, name: str, prompt: str, argument: str, value: str) -> Sequence[str]:
-        """What the server proposes for an argument of a prompt. Raises: ToolError."""
-
-        async def send(client: Client) -> Sequence[str]:
-            if client.server_capabilities.completions is None:
-                return ()
-            reference = mcp.PromptReference(name=prompt)
-            return (await client.complete(reference, {"name": argument, "value": value})).completion.values
-
-        return await self._connection(self._server(name)).request(send)
-
-    async def authorize(self, name: str) -> str:
-        """See `Authorization.authorize`."""
-        server = self._server(name)
-        if server.auth is None:
-            return (
-                f"{name} takes no login: it is a program on this machine, or has a header for authorization."
-            )
-        found = await server.auth.authorize(self.servers.background)
-        # The next call does not wait for the time of the next attempt.
-        for roots, connection in list(server.connections.items()):
-            if connection.state != "connected":
-                server.connections.pop(roots).close()
-        return found
-
-    async def _resources(self, server: Server) -> list[str]:
-        name, connection = server.upstream.name, self._connection(server)
-        try:
-            client = await connection.client()
-            if client.server_capabilities.resources is None:
-                return [f"{name} ({connection.state}): no resources"]
-            listed = await connection.request(lambda client: client.list_resources())
-            templates = await connection.request(lambda client: client.list_resource_templates())
-        except ToolError as error:
-            return [f"{name}: {error}"]
-        found = [
-            *((one.uri, one.name, one.description) for one in listed.resources),
-            *((one.uri_template, one.name, one.description) for one in templates.resource_templates),
-        ]
-        more = ", more are left out" if listed.next_cursor or templates.next_cursor else ""
-        lines = [f"  {uri}  {label}{f': {text}' if text else ''}" for uri, label, text in found]
-        return [
-            f"{name} ({connection.state}), resources and templates: {len(found)}{more}",
-            *(" ".join(visible(line).split("\n")) for line in lines),
-        ]
-
-    def _server(self, name: str) -> Server:
-        if (server := self.servers.servers.get(name)) is None:
-            raise NotFound(
-                f"No upstream server is called {name!r}; there are {', '.join(self.servers.servers)}."
-            )
-        return server
-
-    def _connection(self, server: Server) -> Connection:
-        roots = server.roots(self.request.workspace.roots)
-        return self.servers.connection(server, roots)
-
-    async def _report(self, progress: float, total: float | None, message: str | None) -> None:
-        of = "" if total is None else f" of {total:g}"
-        await self.request.user.report(message or f"{progress:g}{of}")
-
-    def _answer(self, name: str) -> Answer:
-        return partial(_ask, name, self.request.user.ask)
-
-
-async def _ask(name: str, ask: Ask, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
-    return await answered(params, name, ask)
