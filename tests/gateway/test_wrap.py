@@ -14,14 +14,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
+from mcp_toolserver.runtime.sandbox.broker.resource_usage import children, descendants
 from tests import ROOT
+from tests.gateway.strangers import program
 from tests.support import official
 from tests.support.live import ERAS, text
 from tests.support.process_layer import server_command
+from tests.support.processes import state
 
 DOER = """
 import os, sys, time, urllib.request
@@ -92,11 +97,11 @@ class Ground:
         own = ("--permission-mode", mode, "--root", str(self.root), "--state-dir", str(self.state))
         return [*server_command(), "wrap", *own, *flags, "--", *command]
 
-    def serving(self, mode: str, command: Sequence[str]) -> list[str]:
-        """Serves the tools of `command` among its own, which are few."""
+    def serving(self, mode: str, command: Sequence[str], *more: str) -> list[str]:
+        """Serves the tools of `command` among its own, which are few; `more` names servers of the same."""
         entry = {"command": command[0], "args": command[1:], "mode": mode}
         file = self.outside.parent / "servers.json"
-        file.write_text(json.dumps({"mcpServers": {"doer": entry}}), encoding="utf-8")
+        file.write_text(json.dumps({"mcpServers": dict.fromkeys(("doer", *more), entry)}), encoding="utf-8")
         own = ("--permission-mode", mode, "--root", str(self.root), "--state-dir", str(self.state))
         return [*server_command(), *own, "--toolsets", "gateway", "--upstreams", str(file)]
 
@@ -208,6 +213,41 @@ def test_a_signal_ends_the_server_and_records_its_calls(ground: Ground) -> None:
     assert process.returncode == 128 + signal.SIGTERM
     assert all("jsonrpc" in json.loads(line) for line in heard.splitlines())
     assert json.loads(ground.printed("log", "--json").splitlines()[-1])["outcome"] == "cancelled"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_one_process_forks_the_brokers_of_upstream_servers_and_all_end_with_the_server(
+    ground: Ground, number: signal.Signals
+) -> None:
+    command = ground.serving("read-only", [sys.executable, "-Ic", program("")], "idle", "spare")
+    async with await anyio.open_process(command, cwd=ROOT, stderr=None) as process:
+        assert process.stdin
+        assert process.stdout
+        heard = BufferedByteReceiveStream(process.stdout)
+
+        async def ask(method: str, params: Any) -> None:
+            assert process.stdin
+            message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            await process.stdin.send(json.dumps(message).encode() + b"\n")
+            await heard.receive_until(b"\n", 1 << 20)
+
+        with anyio.fail_after(120):
+            about = {"capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+            await ask("initialize", {"protocolVersion": "2025-06-18", **about})
+            # Its own broker, and what forks the others.
+            assert len(children(process.pid)) == 2
+            server = {"server": "doer", "uri": "x:y"}
+            await ask("tools/call", {"name": "ReadMcpResource", "arguments": server})
+            brokers = [one for own in children(process.pid) for one in children(own) if len(children(one))]
+            every = descendants(process.pid)
+            assert brokers
+            process.send_signal(number)
+            await process.wait()
+            while left := [one for one in every if state(one) not in "XZ"]:
+                # A server that ends by itself waits for all of them.
+                assert number is signal.SIGKILL, left
+                await anyio.sleep(0.05)
 
 
 def test_a_wrong_start_is_said_to_the_client(tmp_path: Path) -> None:
