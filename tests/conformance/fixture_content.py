@@ -30,10 +30,10 @@ TEMPLATE = mcp.ResourceTemplate(
 class SuiteResources(Source):
     """What the suite reads."""
 
-    def listed(self, owner: str) -> Sequence[mcp.Resource]:
+    async def listed(self, visitor: Visitor) -> Sequence[mcp.Resource]:
         return RESOURCES
 
-    def templates(self) -> Sequence[mcp.ResourceTemplate]:
+    async def templates(self, visitor: Visitor) -> Sequence[mcp.ResourceTemplate]:
         return (TEMPLATE,)
 
     async def read(self, uri: str, visitor: Visitor) -> mcp.ReadResourceResult | None:
@@ -46,7 +46,7 @@ class SuiteResources(Source):
             contents=[mcp.TextResourceContents(uri=uri, mime_type="text/plain", text=data)]
         )
 
-    def watched(self, uri: str, owner: str) -> bool:
+    async def watch(self, uri: str, visitor: Visitor) -> bool:
         return uri == WATCHED
 
 
@@ -95,5 +95,5 @@ class SuitePrompts(Source):
             messages=[mcp.PromptMessage(role="user", content=content) for content in said[params.name]]
         )
 
-    async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str]:
-        return [f"{value} one", f"{value} two"]
+    async def complete(self, name: str, argument: str, value: str, visitor: Visitor) -> Sequence[str] | None:
+        return None if name not in {one.name for one in PROMPTS} else [f"{value} one", f"{value} two"]

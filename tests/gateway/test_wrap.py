@@ -244,9 +244,8 @@ async def test_one_process_forks_the_brokers_of_upstream_servers_and_all_end_wit
             assert brokers
             process.send_signal(number)
             await process.wait()
-            while left := [one for one in every if state(one) not in "XZ"]:
-                # A server that ends by itself waits for all of them.
-                assert number is signal.SIGKILL, left
+            # A server that ends by itself waits for them, but no longer than a client waits for its end.
+            while any(state(one) not in "XZ" for one in every):
                 await anyio.sleep(0.05)
 
 

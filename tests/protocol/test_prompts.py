@@ -101,7 +101,9 @@ class Script(Source):
         message = mcp.PromptMessage(role="user", content=content)
         return mcp.GetPromptResult(messages=[message]) if params.name == "mine" else None
 
-    async def complete(self, _: str, __: str, value: str, visitor: Visitor) -> Sequence[str]:
+    async def complete(self, name: str, _: str, value: str, visitor: Visitor) -> Sequence[str] | None:
+        if name != "mine":
+            return None
         await visitor.tell("a word")
         await visitor.report("a word")
         with pytest.raises(NobodyToAsk):

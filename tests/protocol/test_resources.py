@@ -14,7 +14,7 @@ from pydantic import FileUrl
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.protocol.resources import handlers
-from mcp_toolserver.protocol.resources.source import LARGEST, Source
+from mcp_toolserver.protocol.resources.source import LARGEST, Source, Visitor
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from tests.protocol.resource_clients import (
     ERAS,
@@ -290,10 +290,10 @@ class NumberedSource(Source):
     def __init__(self, count: int = 120) -> None:
         self.count = count
 
-    def listed(self, _: str) -> Sequence[mcp.Resource]:
+    async def listed(self, _: Visitor) -> Sequence[mcp.Resource]:
         return [mcp.Resource(name=str(number), uri=f"test://{number}") for number in range(self.count)]
 
-    def watched(self, uri: str, _: str) -> bool:
+    async def watch(self, uri: str, _: Visitor) -> bool:
         return uri == "test://1"
 
 

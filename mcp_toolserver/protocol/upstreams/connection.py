@@ -273,6 +273,8 @@ class Connection:
                     limit.deadline = math.inf
                     self._client, self._failures, self._why = client, 0, ""
                     ready.set()
+                    if client.server_capabilities.resources:
+                        self._announce("")
                     if self.watched or client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                         with suppress(MCPError):
                             await self._subscribe(client, self.watched)

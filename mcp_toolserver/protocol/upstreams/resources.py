@@ -110,7 +110,8 @@ class UpstreamResources(Source):
 
             with anyio.move_on_after(_SECONDS) as limit, suppress(Refused, InputRequired):
                 await visitor.call(_LIST, {"server": server}, run)
-            if limit.cancelled_caught:
+            # One that is still starting announces its resources when it is connected.
+            if limit.cancelled_caught and self.servers.servers[server].state == "connected":
                 self.slow[server] = time.monotonic() + _PAUSE_SECONDS
 
         if {_LIST, READ} <= self.handlers.offered:
