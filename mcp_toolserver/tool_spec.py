@@ -306,7 +306,7 @@ class ToolSpec:
     """Arguments → the paths, commands or addresses that rules match; None for those that are marked so."""
     requires: RequirementSet | None = None
     """All that calls may touch; None for what mode and rules say."""
-    script: Callable[[Any], str] = lambda _: ""
+    script: Callable[[Any], str] | None = None
     """Arguments → the shell script that the call runs, empty for none. Rules match its parts as subjects, and
     the check of dangerous commands reads it."""
     content_after: Callable[[Any, bytes], bytes] | None = None

@@ -423,7 +423,7 @@ class Application:
             worktrees=self.worktrees,
             outputs=shared.outputs,
             histories=shared.histories,
-            plan_folder=self.plans.folder,
+            plan_folders=self.plans.folders,
             temporary=(lambda _: None) if shared.sessions is None else shared.sessions.temporary,
             providers={
                 **self.providers.services,

@@ -5,9 +5,8 @@ Imported before the broker is forked, so it is light.
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache
 from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.permissions import Permission, ServerLock
@@ -31,7 +30,7 @@ from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
 
 if TYPE_CHECKING:
-    from mcp_toolserver.runtime.git.backup import GitBackups
+    pass
 
 MIB = 1 << 20
 
@@ -224,8 +223,7 @@ def back_up_histories(broker: Broker, settings: Settings, git: str | None, roots
     if not (git and may_write and settings.history_size):
         return
 
-    @cache
-    def backups() -> "GitBackups":
+    def back_up(owner: str) -> Awaitable[list[str]]:
         # The first command that may write needs them.
         from mcp_toolserver.runtime.git.backup import GitBackups
         from mcp_toolserver.runtime.git.runner import Git
@@ -238,10 +236,9 @@ def back_up_histories(broker: Broker, settings: Settings, git: str | None, roots
             reserve=settings.disk_reserve * MIB,
         )
         runner = Git(Programs(broker), git, os.path.expanduser("~"))
-        return GitBackups(runner, state_folder(settings.state_dir), broker.user, roots, limits)
-
-    async def back_up(owner: str) -> list[str]:  # as `Broker` has it
-        return await backups().before_command(owner)
+        backups = GitBackups(runner, state_folder(settings.state_dir), broker.user, roots, limits)
+        broker.back_up = backups.before_command
+        return backups.before_command(owner)
 
     broker.back_up = back_up
 

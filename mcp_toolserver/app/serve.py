@@ -233,7 +233,9 @@ async def _transport(app: Application, binding: HttpBinding | None, ended: Calla
             app.background.start(partial(_schedules, app, grants), name="the scheduler")
         if binding is None:
             server = mcp_server(app, only_client=LOCAL)
-            await serve_stdio(server, limits, partial(reads, app.dispatcher), ended)
+            # In a task of its own: every message resumes the loop of the SDK, and all that awaits it.
+            async with anyio.create_task_group() as serving:
+                serving.start_soon(serve_stdio, server, limits, partial(reads, app.dispatcher), ended)
         else:
             await _serve_http(app, binding, limits)
         tasks.cancel_scope.cancel()

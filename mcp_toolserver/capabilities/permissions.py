@@ -13,10 +13,9 @@ class Permission(IntEnum):
     WORKSPACE_WRITE = 1
     DANGER_FULL_ACCESS = 2
 
-    @property
-    def flag(self) -> str:
+    def __init__(self, _: int) -> None:
+        self.flag = self.name.lower().replace("_", "-")
         """The spelling on the command line: `read-only`, `workspace-write` or `danger-full-access`."""
-        return self.name.lower().replace("_", "-")
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ class BuiltTool:
                 raise Failed(result.text)
             return result
 
-        result = await hooked.around(running(), lambda result: result.text)
+        result = await hooked.around(running())
         text = noted(result.text, hooked.notes)
         return result.model_copy(update={"output": text}) if hooked.notes else result
 

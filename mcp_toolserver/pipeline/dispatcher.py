@@ -439,7 +439,8 @@ class Dispatcher:
             self._check_offered(request, call)
         verdict = self._decided(context, call)
 
-        if (updated := await self._hooked(context, call, arguments)) is not None:
+        updated = await self._hooked(context, call, arguments) if self.hooks else None
+        if updated is not None:
             again = entry, self.registry.translate(spec.name, updated), through
             return await self._answer(again, call, caller, options)
 
@@ -466,7 +467,7 @@ class Dispatcher:
             context = replace(context, spec=replace(spec, run=override.run))
             room = Room(bytes=override.output_bytes)
         running = self._run(context, runtime(), f"{self.user} {caller.name}")
-        output = await call.hooked.around(running, lambda output: output.text)
+        output = await (call.hooked.around(running) if call.hooked.hooks else running)
         if output.state_update:
             self.states.setdefault(caller.owner, {}).update(output.state_update)
         return await self._enveloped(output, (*ignored(spec, arguments), *call.hooked.notes), room, host)
@@ -510,21 +511,23 @@ class Dispatcher:
         """
         entry, _, through = found
         spec, lists, restrictions = entry.spec, await caller.roots(), caller.restrictions()
+        outside = sent.why_outside()
         if restrictions is not None:
             call.mode = self.policy.under(restrictions).ceiling.flag
 
         def located() -> tuple[Policy, HostServices, tuple[str, ...], Args]:
             if self.read_project is not None:
                 self.read_project()
-            policy, host = self.project(self.policy), self.host.owned_by(caller.owner)
+            policy = self.project(self.policy)
+            host = self.host.owned_by(caller.owner, is_outside=bool(outside))
             folders = self.host.restricted_to(*lists).workspace.roots
             if restrictions is not None:
                 policy = policy.under(restrictions)
                 if policy.ceiling < self.policy.ceiling:
                     host = host.lowered(policy.ceiling, restrictions.source)
                 host = host.under(restrictions)
-            host = host.restricted_to(*lists).let_out(sent.why_outside())
-            return policy, host, folders, respelt(entry, sent, host)
+            host = host.restricted_to(*lists)
+            return policy, host, folders, respelt(spec, sent, host)
 
         if lists or restrictions or spec.path_fields or self.read_project:
             try:
@@ -537,10 +540,10 @@ class Dispatcher:
         request = Request(
             tool=spec.name,
             level=_level(spec, host),
-            outside=args.why_outside(),
+            outside=outside,
             subjects=subjects_of(spec, args, host),
             needs=spec.needs,
-            script=spec.script(args),
+            script=spec.script(args) if spec.script else "",
             argument=partial(argument_texts, args),
             through=through,
         )
@@ -611,14 +614,17 @@ class Dispatcher:
     ) -> Result:
         """The output as clients see it, with `notes` at its end, cut to fit `room`."""
         # The last line feed of a text is often taken away: what is left of a CRLF is no character of its own.
-        text = self.shown(noted(output.text.removesuffix("\r"), notes))
-        output = await fit(replace(output, text=text, whole=self.shown(output.whole)), room, host.save)
+        text = output.text.removesuffix("\r")
+        text = self.shown(noted(text, notes) if notes else text)
+        whole = output.whole and self.shown(output.whole)
+        output = await fit(replace(output, text=text, whole=whole), room, host.save)
         data = output.data.model_dump(mode="json") if output.data is not None else None
         return Result(
             text=output.text,
             data=data if data is None or self.raw else visible_values(data),
             images=output.images,
-            resources=tuple(
+            resources=output.resources
+            and tuple(
                 ResourceLink(uri=self.shown(link.uri), name=self.shown(link.name))
                 for link in output.resources
             ),
@@ -663,7 +669,7 @@ class Dispatcher:
                 raise Denied(
                     f"{request.tool} cannot run: {why.text}. The user can change that in the client."
                 )
-        if danger := objection(request):
+        if request.script and (danger := objection(request.script)):
             call.verdict = "refused-watchdog"
             raise Denied(danger)
         return verdict

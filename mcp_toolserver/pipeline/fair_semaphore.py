@@ -46,8 +46,9 @@ class FairSemaphore:
         Raises:
             Overdue: no slot became free within `timeout` seconds; none was acquired.
         """
-        if self._free and self._may_acquire(client):
-            self._occupy(client)
+        if self._free and self._held[client] < self._per_client:
+            self._free -= 1
+            self._held[client] += 1
             return
         with anyio.move_on_after(timeout):
             await self._wait(client)
@@ -61,15 +62,10 @@ class FairSemaphore:
             del self._held[client]
         else:
             self._held[client] -= 1
-        if self._waiting and (following := next(filter(self._may_acquire, self._waiting), None)) is not None:
-            self._wake(following)
-
-    def _may_acquire(self, client: str) -> bool:
-        return self._held[client] < self._per_client
-
-    def _occupy(self, client: str) -> None:
-        self._free -= 1
-        self._held[client] += 1
+        for following in self._waiting:
+            if self._held[following] < self._per_client:
+                self._wake(following)
+                break
 
     async def _wait(self, client: str) -> None:
         turn = anyio.Event()
@@ -92,7 +88,8 @@ class FairSemaphore:
     def _wake(self, client: str) -> None:
         """Wake the first waiting call of `client`, and move the client behind all others."""
         queue = self._waiting.pop(client)
-        self._occupy(client)
+        self._free -= 1
+        self._held[client] += 1
         queue.popleft().set()
         if queue:
             self._waiting[client] = queue

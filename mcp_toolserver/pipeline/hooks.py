@@ -8,7 +8,7 @@ fails before a call denies it; one that fails afterwards adds a note.
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -21,9 +21,15 @@ from mcp_toolserver.policy.rules import Request, Rule
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 Arguments = dict[str, JsonValue]
+
+
+class _Shown(Protocol):
+    @property
+    def text(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Shown)
 
 
 class _Part(BaseModel):
@@ -153,8 +159,8 @@ class HookedCall:
             return changed
         return None
 
-    async def around(self, running: Awaitable[T], shown: Callable[[T], str]) -> T:
-        """Await the call, then run the hooks of its end; `shown` is the text of its result."""
+    async def around(self, running: Awaitable[T]) -> T:
+        """Await the call, then run the hooks of its end."""
         try:
             found = await running
         except InputRequired:
@@ -163,7 +169,7 @@ class HookedCall:
             why = str(error) if isinstance(error, ToolError) else f"internal: {type(error).__name__}"
             await self._after("PostToolUseFailure", {"error": why})
             raise
-        await self._after("PostToolUse", {"tool_response": shown(found)})
+        await self._after("PostToolUse", {"tool_response": found.text})
         return found
 
     async def _after(self, event: HookEvent, more: Arguments) -> None:

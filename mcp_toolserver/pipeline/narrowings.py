@@ -29,7 +29,8 @@ class Narrowings:
         found: list[Narrowing] = []
         at: str | None = owner
         while at is not None:
-            self._drop_idle(at)
+            if at in self._used:
+                self._drop_idle(at)
             found = [*self._own.get(at, {}).values(), *found]
             at = self._parents.get(at)
         return tuple(found)
@@ -51,7 +52,12 @@ class Narrowings:
 
     def holds(self, owner: str, key: str) -> bool:
         """Whether the narrowing with this key is in force for `owner`; asking is no call of `owner`."""
-        return any(key in self._own.get(one, {}) for one in self._ancestors(owner))
+        at: str | None = owner
+        while at is not None:
+            if key in self._own.get(at, {}):
+                return True
+            at = self._parents.get(at)
+        return False
 
     def remove(self, owner: str, key: str) -> None:
         """Lift the narrowing with this key, if there is one."""
@@ -79,8 +85,6 @@ class Narrowings:
 
     def _drop_idle(self, owner: str) -> None:
         """Lift what ends because `owner` made no call for long; this is a call."""
-        if owner not in self._used:
-            return
         now = self._clock()
         idle, self._used[owner] = now - self._used[owner], now
         for key in tuple(self._own[owner]):

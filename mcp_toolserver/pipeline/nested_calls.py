@@ -110,7 +110,7 @@ class NestedCalls:
         verdict = self.decide(request)
         if verdict.action != "run":
             raise Denied(f"{what} {verdict.reason}")
-        if danger := objection(request):
+        if danger := objection(request.script):
             raise Denied(danger)
 
     def decide(self, request: Request) -> Verdict:

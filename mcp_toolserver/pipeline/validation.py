@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue, ValidationError
@@ -54,6 +55,8 @@ def checked(entry: Entry, arguments: Mapping[str, JsonValue]) -> Args:
 
 def ignored(spec: ToolSpec, arguments: Mapping[str, JsonValue]) -> tuple[str, ...]:
     """What the answer says of arguments without effect."""
+    if not spec.ignored:
+        return ()
     return tuple(
         f"{name} was ignored: {spec.ignored[snake_case(name)]}"
         for name, value in arguments.items()
@@ -61,16 +64,25 @@ def ignored(spec: ToolSpec, arguments: Mapping[str, JsonValue]) -> tuple[str, ..
     )
 
 
-def respelt(entry: Entry, args: Args, host: HostServices) -> Args:
+def respelt(spec: ToolSpec, args: Args, host: HostServices) -> Args:
     """The arguments as the tool sees them: paths in canonical spelling. Blocks while the paths are followed.
 
     Raises:
         ToolError: a path leaves the roots, or cannot be used.
     """
-    if not (names := entry.spec.path_fields):
+    if not spec.path_fields:
         return args
-    canonical = host.workspace.canonical
-    return args.model_copy(update={name: _respelt(getattr(args, name), canonical) for name in names})
+    canonical, spelt = host.workspace.canonical, dict[str, Paths]()
+    for name in spec.path_fields:
+        value: Paths = getattr(args, name)
+        match value:
+            case str():
+                spelt[name] = canonical(value)
+            case tuple():
+                spelt[name] = tuple(map(canonical, value))
+            case _:
+                spelt[name] = value.respelt(canonical)
+    return args.model_copy(update=spelt)
 
 
 def as_sent(spec: ToolSpec, args: Args, sent: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -79,26 +91,6 @@ def as_sent(spec: ToolSpec, args: Args, sent: Mapping[str, JsonValue]) -> dict[s
     whole = {name for name in spec.path_fields if not isinstance(getattr(args, name), (str, tuple))}
     given = args.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=whole)
     return {**given, **{name: sent[name] for name in whole & sent.keys()}}
-
-
-def _respelt(value: Paths, canonical: Callable[[str], CanonicalPath]) -> Paths:
-    match value:
-        case str():
-            return canonical(value)
-        case tuple():
-            return tuple(map(canonical, value))
-        case _:
-            return value.respelt(canonical)
-
-
-def _paths(value: Paths) -> tuple[str, ...]:
-    match value:
-        case str():
-            return (value,)
-        case tuple():
-            return value
-        case _:
-            return value.paths
 
 
 def _explained(entry: Entry, error: ValidationError) -> str:
@@ -134,11 +126,11 @@ def _level(schema: Any, place: tuple[int | str, ...]) -> Any:
 
 def about(spec: ToolSpec, args: Args) -> tuple[str, ...]:
     """The paths, commands or addresses that the call touches."""
-    if script := spec.script(args):
+    if spec.script and (script := spec.script(args)):
         return simple_parts(script)
     if spec.subjects is not None:
         return spec.subjects(args)
-    return (*(getattr(args, name) for name in spec.url_fields), *_all_paths(spec, args))
+    return (*map(partial(getattr, args), spec.url_fields), *_paths(spec, args))
 
 
 def argument_texts(args: Args, name: str) -> tuple[str, ...]:
@@ -148,8 +140,12 @@ def argument_texts(args: Args, name: str) -> tuple[str, ...]:
     return tuple(one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in items)
 
 
-def _all_paths(spec: ToolSpec, args: Args) -> list[str]:
-    return [path for name in spec.path_fields for path in _paths(getattr(args, name))]
+def _paths(spec: ToolSpec, args: Args) -> list[str]:
+    found: list[str] = []
+    for name in spec.path_fields:
+        value: Paths = getattr(args, name)
+        found += (value,) if isinstance(value, str) else value if isinstance(value, tuple) else value.paths
+    return found
 
 
 def subjects_of(spec: ToolSpec, args: Args, host: HostServices) -> tuple[Subject, ...]:
@@ -157,7 +153,7 @@ def subjects_of(spec: ToolSpec, args: Args, host: HostServices) -> tuple[Subject
     if Capability.UPSTREAMS in spec.needs:
         roots = host.workspace.roots
         return tuple(path_spellings(one, next(iter(roots), "/"), roots) for one in about(spec, args))
-    paths = _all_paths(spec, args)
+    paths = _paths(spec, args)
     return tuple(
         [
             host.workspace.spellings(CanonicalPath(one)) if one in paths else (one,)

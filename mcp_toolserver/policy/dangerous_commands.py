@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
-from mcp_toolserver.policy.rules import Request
 from mcp_toolserver.text.shell.script import FIND_ACTIONS, SHELLS, SimpleCommand, simple_commands
 
 _HOME = re.compile(r"(?:~[\w-]*|\$HOME|\$\{HOME[^}]*\})(?=/|$)")
@@ -20,11 +19,14 @@ _SYSTEM = (
     *("lib32", "lib64", "opt", "private", "proc", "root", "run", "sbin", "srv", "sys", "usr", "var"),
 )
 _DISK = re.compile(r"/dev/(r?disk\d|[shv]d[a-z]|xvd|nvme|mmcblk|mapper/|dm-|md\d|loop\d|k?mem$|port$|\*)")
-_PARTITIONS = re.compile(r"mkfs(\..+)?|newfs(_.+)?|mke2fs|mkswap|wipefs|[cs]?fdisk|s?gdisk|parted")
+_PARTITIONS = re.compile(
+    r"mkfs(\..+)?|newfs(_.+)?|mke2fs|mkswap|wipefs|[cs]?fdisk|s?gdisk|parted|gpt|diskutil"
+)
 _LISTS = {"-l", "--list", "-n", "--no-act", "-V", "--version", "--help", "print", "show"}
 _ERASES = re.compile(r"erase|partitionDisk|reformat|secureErase|zeroDisk|randomDisk|delete", re.IGNORECASE)
-_STOPS = {"shutdown", "reboot", "halt", "poweroff", "stop-computer", "restart-computer"}
+_STOPPING = re.compile(r"systemctl|init|telinit|(?i:shutdown|reboot|halt|poweroff|(?:stop|restart)-computer)")
 _STATES = {"poweroff", "reboot", "halt", "kexec", "emergency", "rescue", "0", "6"}
+_ANY = re.compile(r"(?s:.*)")
 _ASKS = {"-c", "--help", "--version"}
 _SELECTS = re.compile(r"-(i?(name|path|wholename|regex|lname)|empty|inum|samefile)")
 _INTERPRETERS = re.compile(rf"\.|source|node|perl|php|python[\d.]*|ruby|{'|'.join(SHELLS)}")
@@ -53,50 +55,45 @@ def _is_recursive(words: Iterable[str]) -> bool:
 
 def _removes(command: SimpleCommand) -> bool:
     words = command.arguments
-    if command.name == "find":
-        programs = {
-            program.rpartition("/")[2] for action, program in pairwise(words) if action in FIND_ACTIONS
-        }
-        removes = "-delete" in words or bool(programs & {"rm", "shred", "unlink"})
-        starts = next((at for at, word in enumerate(words) if word[:1] in ("-", "(", "!")), len(words))
-        homes = not any(map(_SELECTS.fullmatch, words))
-        return removes and any(_covers(word, homes=homes) for word in words[:starts])
-    if command.name.lower() not in ("rm", "remove-item"):
-        return False
-    return "--no-preserve-root" in words or (_is_recursive(words) and any(map(_covers, words)))
+    if command.name != "find":
+        return "--no-preserve-root" in words or (_is_recursive(words) and any(map(_covers, words)))
+    programs = {program.rpartition("/")[2] for action, program in pairwise(words) if action in FIND_ACTIONS}
+    removes = "-delete" in words or bool(programs & {"rm", "shred", "unlink"})
+    starts = next((at for at, word in enumerate(words) if word[:1] in ("-", "(", "!")), len(words))
+    homes = not any(map(_SELECTS.fullmatch, words))
+    return removes and any(_covers(word, homes=homes) for word in words[:starts])
 
 
 def _changes_rights(command: SimpleCommand) -> bool:
-    is_about = command.name in ("chmod", "chown", "chgrp") and _is_recursive(command.arguments)
-    return is_about and any(_covers(word, homes=False) for word in command.arguments)
+    words = command.arguments
+    return _is_recursive(words) and any(_covers(word, homes=False) for word in words)
 
 
 def _formats(command: SimpleCommand) -> bool:
-    name, words = command.name, command.arguments
-    if name == "gpt":
+    words = command.arguments
+    if command.name == "gpt":
         return command.operand in ("add", "create", "destroy", "migrate", "remove")
-    if name == "diskutil":
+    if command.name == "diskutil":
         return any(map(_ERASES.match, words[:2]))
-    return _PARTITIONS.fullmatch(name) is not None and bool(words) and not _LISTS & {*words}
+    return bool(words) and not _LISTS & {*words}
 
 
 def _overwrites(command: SimpleCommand) -> bool:
     words, written = command.arguments, command.targets
     if command.name in ("cp", "dd", "mv", "shred", "tee"):
         written = (*written, *(words[-1:] if command.name in ("cp", "mv") else words))
-    paths = (path.removeprefix("of=") for path in written if not path.startswith("if="))
-    return any(_DISK.match(posixpath.normpath(path)) for path in paths)
+    paths = [path.removeprefix("of=") for path in written if not path.startswith("if=")] if written else []
+    return any(map(_DISK.match, map(posixpath.normpath, paths)))
 
 
 def _stops(command: SimpleCommand) -> bool:
     if command.name in ("systemctl", "init", "telinit"):
         return command.operand in _STATES
-    return command.name.lower() in _STOPS and not _ASKS & {*command.arguments}
+    return not _ASKS & {*command.arguments}
 
 
 def _kills(command: SimpleCommand) -> bool:
-    words = command.arguments
-    return command.name == "kill" and (words == ("-1",) or "-1" in words[1:])
+    return command.arguments == ("-1",) or "-1" in command.arguments[1:]
 
 
 def _runs_downloads(command: SimpleCommand) -> bool:
@@ -119,23 +116,24 @@ def _multiplies(command: SimpleCommand) -> bool:
     return command.is_function and any(one.words == command.words for one in command.feeding)
 
 
-_CATASTROPHES: tuple[tuple[str, Callable[[SimpleCommand], bool]], ...] = (
-    ("removes a whole system or home folder", _removes),
-    ("changes the rights to whole folders of the system", _changes_rights),
-    ("erases or partitions a disk", _formats),
-    ("writes straight to a disk", _overwrites),
-    ("stops the machine", _stops),
-    ("kills every process", _kills),
-    ("runs what it downloads, which nobody has seen", _runs_downloads),
-    ("starts itself without end", _multiplies),
+_CATASTROPHES: tuple[tuple[re.Pattern[str], Callable[[SimpleCommand], bool], str], ...] = (
+    (re.compile(r"find|(?i:rm|remove-item)"), _removes, "removes a whole system or home folder"),
+    (re.compile(r"chmod|chown|chgrp"), _changes_rights, "changes the rights to whole folders of the system"),
+    (_PARTITIONS, _formats, "erases or partitions a disk"),
+    (_ANY, _overwrites, "writes straight to a disk"),
+    (_STOPPING, _stops, "stops the machine"),
+    (re.compile("kill"), _kills, "kills every process"),
+    (_ANY, _runs_downloads, "runs what it downloads, which nobody has seen"),
+    (_ANY, _multiplies, "starts itself without end"),
 )
+"""The names of the commands that may be catastrophic, which of them are, and why."""
 
 
-def objection(request: Request) -> str | None:
+def objection(script: str) -> str | None:
     """Why the script of a call must not run, or None."""
-    for command in simple_commands(request.script):
-        for what, applies in _CATASTROPHES:
-            if applies(command):
+    for command in simple_commands(script):
+        for names, applies, what in _CATASTROPHES:
+            if names.fullmatch(command.name) and applies(command):
                 return (
                     f"`{' '.join(command.words)[:80]}` {what}; the safety check stopped the call, nothing "
                     "was run. Do not retry it; take a narrower step."

@@ -152,7 +152,8 @@ class Handlers:
             try:
                 answer = await self._dispatched(params, client)
             finally:
-                client.close()
+                # No progress can be sent any more, and the client's model cannot answer.
+                client.is_open = False
         except UnknownTool:
             asked = params.name[:128]
             near = " or ".join(get_close_matches(asked, sorted(self.offered), n=2))
@@ -188,7 +189,7 @@ class Handlers:
         try:
             answer = await rounds.answer(call)
         finally:
-            call.close()
+            call.is_open = False
         if isinstance(answer, mcp.InputRequiredResult):
             return answer
         return self._response(answer, context, call.pending)
@@ -253,18 +254,15 @@ class Client(Asker):
         self.name = f"{named} {mark}" if mark else named
         """The client's name and version; over HTTP also a digest of its session, or its address."""
         self.handlers = handlers
-        self._is_open = True
+        self.is_open = True
+        """Whether the request is not answered yet."""
         self._reports = 0
         self._model: BackChannelModel | None = None
-
-    def close(self) -> None:
-        """The request is answered: no progress can be sent any more, and the client's model cannot answer."""
-        self._is_open = False
 
     async def report(self, message: str) -> None:
         """Send progress. Its total is unknown; the count only has to rise."""
         token = (self.context.meta or {}).get("progress_token")
-        if not self._is_open or (isinstance(token, str) and len(token) > _TOKEN_LIMIT):
+        if not self.is_open or (isinstance(token, str) and len(token) > _TOKEN_LIMIT):
             return
         self._reports += 1
         await self.context.session.report_progress(float(self._reports), message=message)
@@ -281,7 +279,7 @@ class Client(Asker):
         if self._model is None and _offers_model(self.context) and not is_stateless(self.context):
             from mcp_toolserver.protocol.sampling import BackChannelModel
 
-            self._model = BackChannelModel(self.context, lambda: self._is_open)
+            self._model = BackChannelModel(self.context, lambda: self.is_open)
         return self._model
 
     def seconds_to_answer(self, params: mcp.CallToolRequestParams) -> float | None:

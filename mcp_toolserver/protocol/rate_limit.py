@@ -143,17 +143,17 @@ class ConnectionStats:
         if is_counted(request.method) and (refusal := self.limiter.acquire(self.client, request.method)):
             return refusal
         self.in_progress.append(request)
-        self.touch()
         return None
 
     def request_finished(self, request_id: RequestId | None) -> None:
         """Stop counting a request that was answered or dropped."""
-        found = next((request for request in self.in_progress if request.id == request_id), None)
-        if found is not None:
-            self.in_progress.remove(found)
-            self._leave(found)
-            self.settled.set()
-            self.settled = anyio.Event()
+        for request in self.in_progress:
+            if request.id == request_id:
+                self.in_progress.remove(request)
+                self._leave(request)
+                self.settled.set()
+                self.settled = anyio.Event()
+                break
         self.touch()
 
     def close(self) -> None:
@@ -207,10 +207,12 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
                 item = await self.next_cancellation()
                 if item is None:
                     raise
-            self.stats.touch()
             if isinstance(item, Exception) or not isinstance(item.message, JSONRPCRequest):
+                self.stats.touch()
                 return item
-            if (refusal := self.stats.request_started(item.message)) is None:
+            refusal = self.stats.request_started(item.message)
+            self.stats.touch()
+            if refusal is None:
                 return self._marked(item, item.message.id)
             await self.sink.send(
                 SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.message.id, error=refusal.error))
@@ -243,12 +245,13 @@ class Outgoing(ObjectSendStream[SessionMessage]):
 
     async def send(self, item: SessionMessage) -> None:
         """Send a message. After an answer is sent, its request no longer counts."""
-        self.stats.touch()
         try:
             await self.sink.send(item)
         finally:
             if isinstance(item.message, _ANSWERS):
                 self.stats.request_finished(item.message.id)
+            else:
+                self.stats.touch()
 
     async def aclose(self) -> None:
         await self.sink.aclose()

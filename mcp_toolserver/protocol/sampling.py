@@ -208,7 +208,7 @@ class RoundCall(Client):
 
     def open(self, context: Context) -> None:
         """`context` is the request that is open now."""
-        self.context, self._is_open = context, True
+        self.context, self.is_open = context, True
 
     def sampling(self) -> "RoundCall":
         return self

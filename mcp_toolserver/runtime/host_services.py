@@ -115,8 +115,8 @@ class HostServices:
     """Returns the temporary folder of an owner's session."""
     worktrees: Mapping[str, Entered] = field(default_factory=dict[str, Entered])
     """The worktree that each owner works in."""
-    plan_folder: Callable[[str], TemporaryFolder | None] = lambda _: None
-    """Returns the folder of the plan file of an owner's session, in plan mode."""
+    plan_folders: Mapping[str, TemporaryFolder] = field(default_factory=dict[str, TemporaryFolder])
+    """The folders of the plan files of sessions in plan mode, by owner."""
     owner: str = LOCAL
     """The owner of the calls it serves."""
     providers: Mapping[Capability, Provide] = field(default_factory=dict[Capability, Provide])
@@ -137,12 +137,12 @@ class HostServices:
             return []
         return [why for need, why in self.unavailable.items() if need in needs]
 
-    def owned_by(self, owner: str) -> HostServices:
+    def owned_by(self, owner: str, *, is_outside: bool = False) -> HostServices:
         """The same host for the calls of `owner`, which may read the saved outputs of `owner` only."""
 
         def view() -> Workspace:
             folders = (self.outputs.folder(owner), self.histories.folder(owner))
-            usable = (self.temporary(owner), self.plan_folder(owner))
+            usable = (self.temporary(owner), self.plan_folders.get(owner))
             workspace = replace(
                 self.workspace,
                 readable=tuple(filter(None, folders)),
@@ -153,7 +153,7 @@ class HostServices:
             entered = self.worktrees.get(owner)
             return workspace if entered is None else workspace.within(entered)
 
-        return replace(self, owner=owner, view=cache(view))
+        return replace(self, owner=owner, view=cache(view), is_outside=is_outside)
 
     def restricted_to(self, *lists: Sequence[str]) -> HostServices:
         """The same host, restricted to what of its own roots lies in the folders of each list.
@@ -176,10 +176,6 @@ class HostServices:
         host = replace(self, view=cache(view))
         _ = host.workspace
         return host
-
-    def let_out(self, why: str) -> HostServices:
-        """The same host, whose commands run outside the sandbox if there is a reason."""
-        return replace(self, is_outside=True) if why else self
 
     def under(self, restrictions: ClientRestrictions) -> HostServices:
         """The same host, restricted to what `restrictions` allows. Blocks.

@@ -10,7 +10,7 @@ import math
 import posixpath
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
 
 from pydantic import JsonValue
@@ -31,7 +31,11 @@ def refusal(value: JsonValue, depth: int = 0) -> str | None:
         return f"nested deeper than {MAX_DEPTH} levels"
     match value:
         case str():
-            return _text_refusal(value)
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return "half of a surrogate pair"
+            return "a NUL character" if "\0" in value else None
         case bool() | None:
             return None
         case int():
@@ -43,33 +47,19 @@ def refusal(value: JsonValue, depth: int = 0) -> str | None:
             return next(filter(None, map(refusal, parts, repeat(depth + 1))), None)
 
 
-def _text_refusal(text: str) -> str | None:
-    if "\0" in text:
-        return "a NUL character"
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "half of a surrogate pair"
-    return None
-
-
-def lenient(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def lenient(
+    arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue], *, is_closed: bool | None = None
+) -> dict[str, JsonValue]:
     """Mend what real clients get wrong, by the tool's JSON Schema; everything else stays for validation.
 
     An argument that other servers have gets our name and form. A list, object, number or boolean sent as
     JSON text is parsed, and a whole number such as 5.0 is an integer. An optional argument sent as null
     or "" counts as not sent, unless its schema allows an empty string by name (`minLength: 0`). So do
-    fields of objects.
+    fields of objects. Unless a call `is_closed`, as its schema says, no argument of it is unknown.
     """
-    return _lenient(arguments, schema, is_closed=schema.get("additionalProperties") is False)
-
-
-def _lenient(
-    arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue], *, is_closed: bool
-) -> dict[str, JsonValue]:
-    """Do the same for an object in a call. Unless it `is_closed`, no argument of it is unknown."""
-    optional = _optional(schema)
-    properties = _mapping(schema.get("properties"))
+    if is_closed is None:
+        is_closed = schema.get("additionalProperties") is False
+    properties, required = _mapping(schema.get("properties")), schema.get("required")
     named = arguments
     # Under our own names, only a list may stand for something else.
     if not arguments.keys() <= properties.keys() or list in map(type, arguments.values()):
@@ -82,7 +72,8 @@ def _lenient(
     for name, value in named.items():
         argument = _mapping(properties.get(name))
         is_unsent = value is None or (value == "" and argument.get("minLength") != 0)
-        if not (is_unsent and name in optional):
+        is_required = isinstance(required, list) and name in required
+        if is_required or not is_unsent or name not in properties:
             kept[name] = _mended(value, argument, is_closed=is_closed)
     return kept
 
@@ -91,7 +82,7 @@ def _mended(value: JsonValue, schema: Mapping[str, JsonValue], *, is_closed: boo
     """Mend what lies inside an argument in the same way."""
     match parsed(value, schema.get("type")):
         case dict() as parts if "properties" in schema:
-            return _lenient(parts, schema, is_closed=is_closed)
+            return lenient(parts, schema, is_closed=is_closed)
         case list() as items:
             return [_mended(item, _mapping(schema.get("items")), is_closed=is_closed) for item in items]
         case other:
@@ -104,13 +95,10 @@ def placeholders(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonVa
     Clients in strict mode must send every argument. For one they have no value for they send the zero of its
     type, which may also be meant: the caller decides whether it can be.
     """
-    sent = arguments.keys() & _optional(schema)
-    return frozenset(name for name in sent if _is_zero(arguments[name], argument_type(schema, name)))
-
-
-def _optional(schema: Mapping[str, JsonValue]) -> Set[str]:
     required = schema.get("required")
-    return _mapping(schema.get("properties")).keys() - (required if isinstance(required, list) else ())
+    optional = _mapping(schema.get("properties")).keys() - (required if isinstance(required, list) else ())
+    sent = arguments.keys() & optional
+    return frozenset(name for name in sent if _is_zero(arguments[name], argument_type(schema, name)))
 
 
 def _is_zero(value: JsonValue, kind: JsonValue) -> bool:

@@ -77,7 +77,7 @@ def snake(name: str) -> str:
 def outcome(entry: Entry, arguments: Mapping[str, JsonValue], places: HostServices) -> Args | str:
     """What the tool gets, or why not."""
     try:
-        return respelt(entry, checked(entry, arguments), places)
+        return respelt(entry.spec, checked(entry, arguments), places)
     except InvalidInput as error:
         return str(error)
 

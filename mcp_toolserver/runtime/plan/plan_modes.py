@@ -63,26 +63,21 @@ class PlanModes:
     writers: Writers
     ceiling: Permission
     user: str = ""
-    modes: dict[str, tuple[PlanMode, TemporaryFolder]] = field(
-        default_factory=dict[str, "tuple[PlanMode, TemporaryFolder]"]
-    )
+    modes: dict[str, PlanMode] = field(default_factory=dict[str, PlanMode])
+    folders: dict[str, TemporaryFolder] = field(default_factory=dict[str, TemporaryFolder])
+    """The folders of their plan files."""
 
     @property
     def runs(self) -> str:
         """Whose calls the runs of schedules make."""
         return runs_of(owner_of(self.user))
 
-    def folder(self, owner: str) -> TemporaryFolder | None:
-        """The folder of the plan file of `owner`; None outside plan mode."""
-        found = self.modes.get(owner)
-        return found and found[1]
-
     def forget(self, owner: str) -> tuple[str, ...]:
         """Remove the plan file of `owner`, who left plan mode or will not return; returns the names of the
         programs that go on."""
-        if (found := self.modes.pop(owner, None)) is None:
+        if self.modes.pop(owner, None) is None:
             return ()
-        shutil.rmtree(found[1].path, ignore_errors=True)
+        shutil.rmtree(self.folders.pop(owner).path, ignore_errors=True)
         if not self.modes:
             self.narrowings.remove(self.runs, PLAN_MODE)
         return _names(self.writers.settle())
@@ -110,8 +105,8 @@ class OwnerPlans:
         """
         plans, modes = self.plans, self.plans.modes
         if self.owner in modes:
-            return modes[self.owner][0]
-        handle = short_handle("plan_", {mode.handle for mode, _ in modes.values()})
+            return modes[self.owner]
+        handle = short_handle("plan_", {mode.handle for mode in modes.values()})
         try:
             every = private_folder(plans.state, FOLDER)
             with suppress(OSError):
@@ -129,7 +124,7 @@ class OwnerPlans:
         mode = PlanMode(handle=handle, path=f"{folder.path}/{FILE}", may_write=may_write)
         for held in (self.owner, plans.runs):
             plans.narrowings.put(held, PLAN_MODE, _narrowing(mode))
-        modes[self.owner] = mode, folder
+        modes[self.owner], plans.folders[self.owner] = mode, folder
         programs = plans.writers.settle()
         suspended = [program for program in programs if await program.paused(SUSPEND_SECONDS)]
         stopped = [program for program in programs if program not in suspended]
@@ -142,11 +137,11 @@ class OwnerPlans:
             NotFound: the session is not in plan mode, or that is not its handle.
         """
         found = self.plans.modes.get(self.owner)
-        if found is None or handle not in ("", found[0].handle):
+        if found is None or handle not in ("", found.handle):
             raise NotFound(
                 "This session is not in plan mode, or this is not its handle. EnterPlanMode begins it."
             )
-        return found[0]
+        return found
 
     async def read(self) -> str:
         """Return the text of the plan file.
@@ -162,7 +157,7 @@ class OwnerPlans:
         """End plan mode, because a human approved it; returns the names of the programs that go on. Nothing
         if it has ended."""
         found = self.plans.modes.get(self.owner)
-        if found is None or found[0].handle != handle:
+        if found is None or found.handle != handle:
             return ()
         self.plans.narrowings.remove(self.owner, PLAN_MODE)
         return self.plans.forget(self.owner)

@@ -59,7 +59,8 @@ class Writers:
         """Add a program of the session of `owner`, which may be in plan mode by now."""
         self._owners = {one: whose for one, whose in self._owners.items() if one.exit is None}
         self._owners[child] = owner
-        self.settle()
+        if self.is_held(owner):
+            child.suspend(True)
 
     def settle(self) -> "list[Child]":
         """Begin to suspend what plan mode holds, and let the rest go on; returns what that changes."""
@@ -160,15 +161,14 @@ class Broker:
         Raises:
             Unavailable: the broker is gone, or too busy to take one more request.
         """
+        session = ""
         if isinstance(request, messages.Script):
-            request = replace(request, user=self.user)
+            request, session = replace(request, user=self.user), request.session
         with _explained(), contextlib.ExitStack() as failing:
             ours, theirs = self.pair()
             failing.callback(ours.close)
             with theirs, opened_content("request", messages.encode(request)) as body:
-                self._send(
-                    messages.REQUEST, messages.session_of(request), (theirs.fileno(), body, *descriptors)
-                )
+                self._send(messages.REQUEST, session, (theirs.fileno(), body, *descriptors))
             failing.pop_all()
         ours.setblocking(False)
         return ours

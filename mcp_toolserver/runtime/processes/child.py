@@ -375,8 +375,13 @@ def _trouble(message: dict[str, object]) -> Unavailable:
 def _exit(message: dict[str, object]) -> Exit:
     match message.get("status"), message.get("reason"):
         case (int() | None) as status, reason if _is_reason(reason):
-            detail, notes = _texts(message.get("detail")), _texts(message.get("notes"))
-            return Exit(status=status, reason=reason, detail="; ".join(detail), notes=tuple(notes))
+            detail, notes = message.get("detail"), message.get("notes")
+            return Exit(
+                status=status,
+                reason=reason,
+                detail="; ".join(_texts(detail)) if detail else "",
+                notes=tuple(_texts(notes)) if notes else (),
+            )
         case _:
             return LOST
 
