@@ -110,8 +110,11 @@ def _installed(name: str) -> _Condition:
     return condition
 
 
-def _starts_programs(host: HostFacts) -> Reason | None:
-    return None if host.starts_programs else Reason("configuration", "this server cannot start programs here")
+def _unless(is_missing: Callable[[HostFacts], bool], why: str) -> _Condition:
+    return lambda host: Reason("configuration", why) if is_missing(host) else None
+
+
+_starts_programs = _unless(lambda host: not host.starts_programs, "this server cannot start programs here")
 
 
 def _sandboxed(layer: Callable[[HostFacts], str]) -> _Condition:
@@ -130,33 +133,22 @@ _runs_search = _sandboxed(lambda host: host.helper_sandbox)
 _runs_git = _sandboxed(lambda host: host.git_sandbox)
 
 
-def _outside_containers(host: HostFacts) -> Reason | None:
-    if host.containers != "containerOnly":
-        return None
-    why = 'the operator lets commands run in containers only (containers = "containerOnly")'
-    return Reason("configuration", f"{why}; use container_shell")
-
-
-def _online(host: HostFacts) -> Reason | None:
-    offline = "this server was started with --network none"
-    return Reason("configuration", offline) if host.network == "none" else None
-
-
-def _makes_git_folders(host: HostFacts) -> Reason | None:
-    if host.mode is not Permission.WORKSPACE_WRITE or host.git_writable:
-        return None
-    why = "a clone has a .git folder, and this server was started with --git protected"
-    return Reason("configuration", why)
-
-
-def _has_upstreams(host: HostFacts) -> Reason | None:
-    why = "the operator configured no upstream servers (--upstreams)"
-    return None if host.upstreams else Reason("configuration", why)
-
-
-def _private_allowed(host: HostFacts) -> Reason | None:
-    why = "it shows what a user may want to keep private; the operator can allow it with --desktop-private"
-    return None if host.desktop_private else Reason("configuration", why)
+_outside_containers = _unless(
+    lambda host: host.containers == "containerOnly",
+    'the operator lets commands run in containers only (containers = "containerOnly"); use container_shell',
+)
+_online = _unless(lambda host: host.network == "none", "this server was started with --network none")
+_makes_git_folders = _unless(
+    lambda host: host.mode is Permission.WORKSPACE_WRITE and not host.git_writable,
+    "a clone has a .git folder, and this server was started with --git protected",
+)
+_has_upstreams = _unless(
+    lambda host: not host.upstreams, "the operator configured no upstream servers (--upstreams)"
+)
+_private_allowed = _unless(
+    lambda host: not host.desktop_private,
+    "it shows what a user may want to keep private; the operator can allow it with --desktop-private",
+)
 
 
 def _answers_about_code(host: HostFacts) -> Reason | None:

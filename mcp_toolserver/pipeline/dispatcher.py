@@ -220,7 +220,7 @@ class Dispatcher:
             | self.registry.foreign.unlisted
             | (self.without_own_model if samples else self.without_model)
         )
-        return tuple(entry for entry in self.available if entry.spec.name not in omitted)
+        return tuple([entry for entry in self.available if entry.spec.name not in omitted])
 
     async def described_choices(self, tools: Collection[str]) -> Mapping[str, str]:
         """By tool a text for the end of its description: what the workspace has for its calls to name, less
@@ -267,32 +267,25 @@ class Dispatcher:
         every = (*self.narrowings.of(owner), *narrowings)
         lowest = min((one.ceiling for one in every), default=self.policy.ceiling)
         host = self.host.lowered(lowest, "") if lowest < self.policy.ceiling else self.host
-
-        named = [
-            {name for rule in one.tools for name in (rule.tool, *rule.tools)}
-            for one in every
-            if one.tools is not None
-        ]
-
-        def can_run(entry: Entry) -> bool:
-            return (
-                all(tools & {"*", entry.spec.name} for tools in named)
-                and entry.spec.needs <= host.permissions.keys()
+        usable = {entry.spec.name: entry for entry in self.listed(samples=True)}
+        for rules in (one.tools for one in every if one.tools is not None):
+            named = {name for rule in rules for name in (rule.tool, *rule.tools)}
+            usable = usable if "*" in named else {name: usable[name] for name in usable if name in named}
+        return tuple(
+            [
+                entry
+                for entry in usable.values()
+                if entry.spec.needs <= host.permissions.keys()
                 and (entry.spec.forwards or entry.spec.level(host.permissions) <= lowest)
-            )
+            ]
+        )
 
-        return tuple(filter(can_run, self.listed(samples=True)))
-
-    @cached_property
-    def _targets(self) -> tuple[Entry, ...]:
-        """The tools of this server that a forwarding tool may call."""
+    def _targets_of(self, entry: Entry) -> list[Entry]:
+        """The tools of this server that the tool `entry` may call, besides those of other servers."""
+        if not isinstance(entry.spec.run, Forward) or entry.spec.run.only_foreign:
+            return []
         others = (entry for entry in self.registry.entries.values() if not entry.spec.forwards)
-        return tuple(filter(self._is_available, others))
-
-    def _targets_of(self, entry: Entry) -> tuple[Entry, ...]:
-        """Those of the tool `entry`, which may call those of other servers, too."""
-        run = entry.spec.run
-        return self._targets if isinstance(run, Forward) and not run.only_foreign else ()
+        return [*filter(self._is_available, others)]
 
     def _catalogue(self, caller: Caller) -> tuple[ToolCard, ...]:
         omitted = self.without_model if caller.sampling() is None else self.without_own_model
@@ -390,17 +383,12 @@ class Dispatcher:
             return call, str(error)
         return call, ""
 
-    def may_be_long(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
-        """Whether such a call may take longer than clients wait. Raises: UnknownTool."""
-        spec = self._target(name, arguments)
-        return spec is not None and spec.may_be_long
-
     def needs_client_model(self, name: str, arguments: Mapping[str, JsonValue] | None) -> bool:
         """Whether such a call runs only with the client's model. Raises: UnknownTool."""
-        spec = self._target(name, arguments)
+        spec = self.target(name, arguments)
         return spec is not None and spec.name in self.without_model - self.without_own_model
 
-    def _target(self, name: str, arguments: Mapping[str, JsonValue] | None) -> ToolSpec | None:
+    def target(self, name: str, arguments: Mapping[str, JsonValue] | None) -> ToolSpec | None:
         """The tool that such a call runs; None if it fails before. Raises: UnknownTool."""
         entry = self.registry.find(name)
         try:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.capabilities.call_scope import Report
     from mcp_toolserver.capabilities.model import Model
     from mcp_toolserver.pipeline.dispatcher import Dispatcher
-    from mcp_toolserver.pipeline.narrowings import Narrowings
     from mcp_toolserver.pipeline.registry import Entry
     from mcp_toolserver.policy.client_restrictions import ClientRestrictions
 
@@ -91,16 +90,6 @@ class NestedCalls:
     parent_id: str = ""
     """The id of the call that they are made for."""
 
-    @property
-    def depth(self) -> int:
-        """How many agents started each other down to these calls; 0 if a client made the call itself."""
-        return self.rights.depth
-
-    @property
-    def narrowings(self) -> Narrowings:
-        """What is in force for each owner."""
-        return self.dispatcher.narrowings
-
     def require(self, request: Request, what: str) -> None:
         """Raises: Denied: the policy does not let these calls do, without a question, what this one does, or
         the check of dangerous commands objects.
@@ -142,7 +131,7 @@ class NestedCalls:
 
         They keep what is in force for the caller now and what is put for it later. Nobody is asked.
         """
-        self.narrowings.adopt(owner, self.caller.owner)
+        self.dispatcher.narrowings.adopt(owner, self.caller.owner)
         caller = ServerCaller(
             name=name,
             owner=owner,
@@ -151,7 +140,7 @@ class NestedCalls:
             confined_to=self.rights.confined_to,
             model=self.caller.sampling(),
         )
-        return replace(self, caller=caller, rights=replace(self.rights, depth=self.depth + 1))
+        return replace(self, caller=caller, rights=replace(self.rights, depth=self.rights.depth + 1))
 
     def reporting(self, report: Report) -> NestedCalls:
         """The same, with the progress of the calls passed to `report`; for detached calls only."""
@@ -163,7 +152,7 @@ class NestedCalls:
         every = self.dispatcher.entries_for(self.caller.owner, self.rights.narrowings)
         if self.caller.sampling() is not None:
             return every
-        return tuple(entry for entry in every if entry.spec.name not in self.dispatcher.without_model)
+        return tuple([entry for entry in every if entry.spec.name not in self.dispatcher.without_model])
 
     def lacks(self, tool: str) -> str:
         """Why these calls cannot use `tool` later, when no client waits for them; empty if they can."""
@@ -196,7 +185,7 @@ class NestedCalls:
             output_override=output_override,
             seconds_to_answer=math.inf,
             parent_id=self.parent_id,
-            depth=self.depth,
+            depth=self.rights.depth,
             narrowings=self.rights.narrowings,
         )
         with self.dispatcher.on_behalf_of(self.caller.owner):

@@ -1,6 +1,7 @@
 """The rights of a call as text for a store. Only servers that store or run such work import this."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import (
@@ -78,26 +79,13 @@ def from_json(text: str, rules: Callable[[Sequence[str]], tuple[Rule, ...]]) -> 
         stored = _StoredRights.model_validate_json(text)
     except ValidationError:
         raise Unavailable("Its stored rights are damaged, so it cannot run. Create it anew.") from None
-    client = stored.client
     return Rights(
         narrowings=tuple(
-            Narrowing(
-                source=one.source,
-                advice=one.advice,
-                ceiling=one.ceiling,
-                tools=None if one.tools is None else rules(one.tools),
-            )
+            replace(Narrowing(**vars(one)), tools=None if one.tools is None else rules(one.tools))
             for one in stored.narrowings
         ),
         folders=stored.folders,
-        confined_to=client
-        and ClientRestrictions(
-            named=client.named,
-            ceiling=client.ceiling,
-            network=client.network,
-            areas=client.areas,
-            hides=client.hides,
-        ),
+        confined_to=stored.client and ClientRestrictions(**vars(stored.client)),
         depth=stored.depth,
     )
 

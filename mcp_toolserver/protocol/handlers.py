@@ -159,7 +159,8 @@ class Handlers:
             near = " or ".join(get_close_matches(asked, sorted(self.offered), n=2))
             hint = f"; did you mean {near}?" if near else ""
             raise MCPError(mcp.INVALID_PARAMS, f"Unknown tool: {visible(asked)}{hint}") from None
-        return self._response(answer, context, client.pending)
+        pending = client.pending if answer.pending else None
+        return pending or self._response(answer, context)
 
     def runs_in_rounds(self, context: Context, params: mcp.CallToolRequestParams) -> bool:
         """Whether a call uses the model of a stateless client. Raises: UnknownTool."""
@@ -192,21 +193,17 @@ class Handlers:
             call.is_open = False
         if isinstance(answer, mcp.InputRequiredResult):
             return answer
-        return self._response(answer, context, call.pending)
+        pending = call.pending if answer.pending else None
+        return pending or self._response(answer, context)
 
     async def call_as_task(
         self, context: Context, params: mcp.CallToolRequestParams, task: "Task"
     ) -> dict[str, JsonValue]:
         """Run a call of an existing tool as a task."""
         answer = await self._dispatched(params, TaskClient(self, context, params, task))
-        version = context.protocol_version
-        return translate.result(answer, version, context.meta, structured=self.structured)
+        return self._response(answer, context)
 
-    def _response(
-        self, answer: Result, context: Context, pending: mcp.InputRequiredResult | None
-    ) -> dict[str, JsonValue] | mcp.InputRequiredResult:
-        if answer.pending and pending is not None:
-            return pending
+    def _response(self, answer: Result, context: Context) -> dict[str, JsonValue]:
         version = context.protocol_version
         return translate.result(answer, version, context.meta, structured=self.structured)
 
@@ -285,7 +282,9 @@ class Client(Asker):
     def seconds_to_answer(self, params: mcp.CallToolRequestParams) -> float | None:
         """Seconds within which a call has to be answered; None if the client's timeout is unknown."""
         # A call that uses the client's model cannot go on in the background.
-        if self.sampling() and self.handlers.dispatcher.needs_client_model(params.name, params.arguments):
+        server = self.handlers.dispatcher
+        may_use = server.without_model and self.sampling()
+        if may_use and server.needs_client_model(params.name, params.arguments):
             return math.inf
         return self.known.timeout and self.known.timeout - _MARGIN
 

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import anyio
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
@@ -28,9 +27,8 @@ _REMEMBERED = 1024
 """Clients that the rate limiter remembers; beyond that it forgets the least recent one."""
 
 
-def is_counted(method: str) -> bool:
-    """Whether a request counts. A ping does not, because it shows that a busy server is alive."""
-    return method != "ping"
+UNCOUNTED = "ping"
+"""The method of requests that do not count, because they show that a busy server is alive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +138,7 @@ class ConnectionStats:
 
     def request_started(self, request: JSONRPCRequest) -> Refusal | None:
         """Count a request; returns a refusal if the client is over its limit."""
-        if is_counted(request.method) and (refusal := self.limiter.acquire(self.client, request.method)):
+        if request.method != UNCOUNTED and (refusal := self.limiter.acquire(self.client, request.method)):
             return refusal
         self.in_progress.append(request)
         return None
@@ -163,24 +161,16 @@ class ConnectionStats:
         self.in_progress.clear()
 
     def _leave(self, request: JSONRPCRequest) -> None:
-        if is_counted(request.method):
+        if request.method != UNCOUNTED:
             self.limiter.release(self.client)
 
 
-class Source(Protocol):
-    async def receive(self) -> SessionMessage | Exception: ...
-
-    async def aclose(self) -> None: ...
-
-
-class Sink(Protocol):
-    async def send(self, item: SessionMessage, /) -> None: ...
-
-    async def aclose(self) -> None: ...
+Source = ObjectReceiveStream[SessionMessage | Exception]
+Sink = ObjectSendStream[SessionMessage]
 
 
 @dataclass(eq=False, frozen=True)
-class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
+class Incoming(Source):
     """Messages from the client. Answers a request over the limit with an error instead of passing it on."""
 
     source: Source
@@ -239,7 +229,7 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
 
 
 @dataclass(eq=False)
-class Outgoing(ObjectSendStream[SessionMessage]):
+class Outgoing(Sink):
     sink: Sink
     stats: ConnectionStats
 

@@ -378,7 +378,7 @@ def _skills(context: ProviderContext) -> Provider:
             restricts=context.restricts_skills,
             scope=request.scope,
             user=request.calls.dispatcher.user,
-            narrowings=request.calls.narrowings,
+            narrowings=request.calls.dispatcher.narrowings,
             rules=request.calls.dispatcher.rules,
         )
     )

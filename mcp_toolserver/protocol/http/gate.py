@@ -24,7 +24,7 @@ from mcp_toolserver.protocol.http.request_checks import (
     check_request,
 )
 from mcp_toolserver.protocol.http.tokens import MIN_TOKEN
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits, is_counted
+from mcp_toolserver.protocol.rate_limit import UNCOUNTED, ConcurrencyLimiter, RequestLimits
 from mcp_toolserver.protocol.refusals import (
     ENDING,
     FULL,
@@ -244,7 +244,7 @@ class Gateway:
         client = client_of(scope, posted)
         if scope["method"] == "GET" or posted.method == "subscriptions/listen":
             return self._streams, client if member.grant is None else member.grant.name
-        counts = posted.is_call and is_counted(posted.method or "")
+        counts = posted.is_call and posted.method != UNCOUNTED
         return (member.limiter, client) if counts and self._rules.routes[scope["path"]].awaits else None
 
 

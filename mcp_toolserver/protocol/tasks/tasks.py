@@ -97,7 +97,11 @@ class Tasks:
         """
         require(context)
         if sum(not task.ended.is_set() for task in self._live.values()) >= self.limits.running:
-            return self._refusal(context)
+            why = (
+                f"{self.limits.running} calls run as tasks already, and no more may. Wait for one to end, or "
+                "cancel one, and call again."
+            )
+            return translate.result(Result(text=why, error=Unavailable.kind), context.protocol_version)
         task = Task(self._principal_of(self.handlers.client_ids.id_for(context)), self._publish)
         self._live[task.record.id] = task
         group: TaskGroup = context.lifespan_context[GROUP]
@@ -158,16 +162,10 @@ class Tasks:
 
     def _may_be_long(self, params: mcp.CallToolRequestParams) -> bool:
         try:
-            return self.handlers.dispatcher.may_be_long(params.name, params.arguments)
+            tool = self.handlers.dispatcher.target(params.name, params.arguments)
         except UnknownTool:
             return False
-
-    def _refusal(self, context: Context) -> Wire:
-        why = (
-            f"{self.limits.running} calls run as tasks already, and no more may. Wait for one to end, or "
-            "cancel one, and call again."
-        )
-        return translate.result(Result(text=why, error=Unavailable.kind), context.protocol_version)
+        return tool is not None and tool.may_be_long
 
     async def _settle(self, task: Task) -> Wire:
         """Return the handle once the task is stored; if it cannot be stored, wait for the result."""
@@ -197,16 +195,14 @@ class Tasks:
     async def _conclude(self, task: Task) -> None:
         """Keep the outcome in the store, or in memory if the store is full."""
         record = task.written()
-        if not task.in_request and not await self._is_kept(record):
-            await self._is_kept(self._remembered(record, task))
-
-    def _remembered(self, record: TaskRecord, task: Task) -> TaskRecord:
-        """Keep the outcome in memory; returns the record for the store, which says that it is lost."""
+        if task.in_request or await self._is_kept(record):
+            return
         task.shrink(self.limits.unkept_bytes, translate.result(_TOO_LARGE, translate.MODERN))
         self._unkept[record.id] = task
         if len(self._unkept) > self.limits.unkept:
             del self._unkept[next(iter(self._unkept))]
-        return replace(record, status="failed", message=_LOST, outcome="")
+        # The store says that it is lost, for when this server has ended.
+        await self._is_kept(replace(record, status="failed", message=_LOST, outcome=""))
 
     async def _is_kept(self, record: TaskRecord) -> bool:
         try:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from mcp_toolserver.runtime.files.workspace import Workspace
     from mcp_toolserver.runtime.host_services import ServiceRequest
     from mcp_toolserver.runtime.providers import ProviderContext
-    from mcp_toolserver.tool_spec import ToolSpec
 
 PREFIX = "agent_"
 
@@ -231,7 +230,8 @@ class CallAgents:
             await agent.wait(seconds, query.until)
         state = await self._state(query.handle)
         if agent is not None and query.is_read:
-            agent.read_notes()
+            # The next wait for news ends with newer messages only.
+            agent.has_unread_notes = False
         return _job(state, query)
 
     async def stop(self, handle: str) -> JobState:
@@ -353,7 +353,7 @@ class CallAgents:
 
     async def _prepared(self, task: AgentTask, report: Report | None) -> RunningAgent:
         agents, calls = self.agents, self.request.calls
-        if calls.depth >= MAX_DEPTH:
+        if calls.rights.depth >= MAX_DEPTH:
             raise Denied(
                 f"Agents may start each other to a depth of {MAX_DEPTH}, and this one is at that depth. Do "
                 "the work yourself."
@@ -397,7 +397,7 @@ class CallAgents:
             system=system_prompt(kind, name=record.name, roots=roots, language=preferred.get("language", "")),
             briefing=partial(briefing, self.request, its_calls, entries, roots, facts),
             seconds=limits.seconds,
-            spending=Spending(limits.with_turns(task.max_turns), parent.spending if parent else None),
+            spending=Spending(limits, task.max_turns, parent.spending if parent else None),
             agents=agents,
             isolation=isolation,
             report=report,
@@ -533,14 +533,15 @@ def _visible(calls: NestedCalls, kind: AgentType, *, is_member: bool) -> tuple[E
         not registry.entries[name].spec.deferred for name in server.unlisted
     )
 
-    def is_useful(spec: ToolSpec) -> bool:
-        if finds and (spec.forwards or Capability.CATALOGUE in spec.needs):
-            return True
-        if spec.forwards or spec.name in _SELDOM_USED or (is_member and Capability.TEAMS in spec.needs):
-            return False
-        return spec.needs.isdisjoint(_NOT_FOR_AGENTS)
-
-    return tuple(entry for entry in every if is_useful(entry.spec))
+    useless = {*_NOT_FOR_AGENTS, *([Capability.TEAMS] if is_member else [])}
+    useful: list[Entry] = []
+    for entry in every:
+        spec = entry.spec
+        if spec.forwards or Capability.CATALOGUE in spec.needs:
+            useful += [entry] * finds
+        elif spec.name not in _SELDOM_USED and spec.needs.isdisjoint(useless):
+            useful.append(entry)
+    return tuple(useful)
 
 
 def _job(state: AgentState, query: JobQuery) -> JobState:

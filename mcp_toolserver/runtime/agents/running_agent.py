@@ -154,7 +154,8 @@ class RunningAgent:
         """Whether it has no next turn."""
         self._scope = anyio.CancelScope()
         self._news = anyio.Event()
-        self._has_unread_notes = False
+        self.has_unread_notes = False
+        """Whether its leader has yet to read some."""
         self.has_ended = False
         """Whether it and all that it started have ended."""
 
@@ -419,7 +420,7 @@ class RunningAgent:
                 f"The leader has {MAX_NOTES} messages already. Put the rest into your last answer."
             )
         self._add_note(f"message to you: {text}")
-        self._has_unread_notes = True
+        self.has_unread_notes = True
         self._announce()
         await self._report_call(f"message to you: {text}")
 
@@ -431,14 +432,10 @@ class RunningAgent:
         """Wait for the end, for a message to its leader (`news`), or for the next step (`output`), at most
         `seconds`."""
         with anyio.move_on_after(seconds):
-            while not self.has_ended and not (until == "news" and self._has_unread_notes):
+            while not self.has_ended and not (until == "news" and self.has_unread_notes):
                 await self._news.wait()
                 if until == "output":
                     return
-
-    def read_notes(self) -> None:
-        """Let the next wait for news end with newer messages only."""
-        self._has_unread_notes = False
 
     def state(self) -> AgentState:
         return replace(self._current(), step=self._step if self.has_place or self.has_ended else _WAITS)

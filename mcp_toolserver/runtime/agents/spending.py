@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ class AgentLimits:
     foreground_seconds: float | None = None
     """How long a call waits for the end of an agent where the client does not say how long it waits."""
 
-    def with_turns(self, turns: int | None) -> AgentLimits:
-        return self if turns is None else replace(self, turns=min(turns, self.turns))
-
 
 class Spending:
     """What an agent has spent. What it spends counts for the agents that it works for too."""
 
-    def __init__(self, limits: AgentLimits, parent: Spending | None = None) -> None:
+    def __init__(
+        self, limits: AgentLimits, most_turns: int | None = None, parent: Spending | None = None
+    ) -> None:
         self._limits = limits
+        self._most_turns = limits.turns if most_turns is None else min(most_turns, limits.turns)
         self.payers: tuple[Spending, ...] = (self, *(parent.payers if parent else ()))
         """This one, and those of the agents that this one works for, nearest first."""
         self.turns = 0
@@ -48,8 +48,8 @@ class Spending:
 
     def reached(self) -> str | None:
         """The limit that the agent, or one that it works for, has reached; None if there is none."""
-        if self.turns >= self._limits.turns:
-            return f"it reached the limit of {self._limits.turns} turns"
+        if self.turns >= self._most_turns:
+            return f"it reached the limit of {self._most_turns} turns"
         return next((why for payer in self.payers if (why := payer.overspent())), None)
 
     def overspent(self) -> str | None:

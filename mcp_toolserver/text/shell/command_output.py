@@ -77,10 +77,10 @@ def describing(report: Report, description: str) -> Report:
     return described
 
 
-def command_text(state: JobState) -> str:
-    """Return the output, followed by notes, one per line."""
+def command_text(state: JobState, notes: Sequence[str] = ()) -> str:
+    """Return the output, followed by notes on its end and `notes`, one per line."""
     text = printed(state) or ("" if state.running else "(no output)")
-    return noted(text, _notes(state))
+    return noted(text, (*_notes(state), *notes))
 
 
 def noted(text: str, notes: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, Self
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.shell.command_output import command_text, describing, noted, script_notes
+from mcp_toolserver.text.shell.command_output import command_text, describing, script_notes
 from mcp_toolserver.text.shell.script import with_input
 
 _MOST_TIMEOUT = 600_000
@@ -82,7 +82,7 @@ async def ran(args: Bash, rt: t.Runtime, script: str) -> t.Output:
     state = await rt.processes.run(command, describing(rt.report, args.description))
     if not state.running:
         state = replace(state, notes=(*state.notes, *script_notes(script)))
-    return t.Output.of_job(noted(command_text(state), notes), state)
+    return t.Output.of_job(command_text(state, notes), state)
 
 
 def bounded(timeout: int) -> tuple[float, list[str]]:

@@ -7,7 +7,7 @@ import shlex
 from typing import Self
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.shell.command_output import command_text, noted
+from mcp_toolserver.text.shell.command_output import command_text
 from mcp_toolserver.text.shell.script import with_input
 from mcp_toolserver.text.shell.words import argument
 from mcp_toolserver.tools.shell.bash import bounded
@@ -38,7 +38,7 @@ async def run(args: ContainerShell, rt: t.Runtime) -> t.Output:
     timeout, notes = bounded(args.timeout)
     state, on_host = await rt.containers.run(args.script, timeout, rt.report)
     notes += [f"Sandbox unavailable - ran in the local shell instead. {on_host}"] if on_host else []
-    return t.Output.of_job(noted(command_text(state), notes), state)
+    return t.Output.of_job(command_text(state, notes), state)
 
 
 TOOL = t.ToolSpec(

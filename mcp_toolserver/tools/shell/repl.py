@@ -65,7 +65,7 @@ async def run(args: Repl, rt: t.Runtime) -> t.Output:
     if args.language == "shell" and not args.session:
         command = t.Command(script=args.code, cwd=t.ROOT, timeout=timeout)
         state = await rt.processes.run(command, rt.report)
-        return t.Output.of_job(noted(command_text(state), notes), state)
+        return t.Output.of_job(command_text(state, notes), state)
     snippet = t.Snippet(
         language=args.language,
         code=args.code,
