@@ -182,10 +182,6 @@ def _text(raw: Raw) -> str:
     return raw
 
 
-def _git_author(raw: Raw) -> str:
-    return str(parse_author(_text(raw)))
-
-
 def _words(raw: Raw) -> Texts:
     """A comma-separated text, or a list of texts."""
     parts = raw.split(",") if isinstance(raw, str) else raw
@@ -240,10 +236,6 @@ def _texts(raw: Raw) -> Texts:
     if not isinstance(raw, list):
         raise ValueError("it must be a list of texts")
     return _paths(raw)
-
-
-def _hooks(raw: Raw) -> HookSettings:
-    return HookSettings(tuple(map(_hook, raw if isinstance(raw, list) else [raw])))
 
 
 def _hook(raw: Raw) -> HookSetting:
@@ -373,7 +365,7 @@ class Settings:
         "protected name (.vscode) that tools and confined commands may write; repeatable",
     )
     git_author: str = TOOLS(
-        Option(_git_author, "AUTHOR"),
+        Option(lambda raw: str(parse_author(_text(raw))), "AUTHOR"),
         "",
         "author of git_commit, 'NAME <ADDRESS>'",
         "that of the user's git configuration",
@@ -561,7 +553,7 @@ class Settings:
     ask: Texts = TOOLS(_RULES, (), "calls that need the user's approval")
     allow: Texts = TOOLS(_RULES, (), "calls that need no approval")
     hooks: HookSettings = TOOLS(
-        Option(_hooks),
+        Option(lambda raw: HookSettings(tuple(map(_hook, raw if isinstance(raw, list) else [raw])))),
         HookSettings(),
         "commands that see calls before or after they run, each a table [[hooks]]",
         "none",

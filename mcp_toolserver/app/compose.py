@@ -135,7 +135,7 @@ class Shared:
         self.workspace = Workspace(
             settings.root,
             private=state,
-            hides=policy.hides,
+            hides=policy.hiding_rule,
             protects=_protection(settings),
             read_only_folders=settings.read_only_roots,
             recording=self.running,

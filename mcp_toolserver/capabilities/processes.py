@@ -48,6 +48,12 @@ class JobQuery:
         return self.offset or 0
 
 
+EndReason = Literal[
+    "exited", "timed out", "stopped", "over a limit", "uncovered", "sandbox_failed", "unverified", "lost"
+]
+"""What ended a program: for the last three it is not known what it did."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobState:
     """A command or another job, running or ended, and what it has printed so far."""
@@ -65,17 +71,7 @@ class JobState:
     running: bool
     exit_status: int | None = None
     """0-255, or 128 + signal; None while it runs, and for a job that is no command."""
-    reason: Literal[
-        "running",
-        "exited",
-        "timed out",
-        "stopped",
-        "over a limit",
-        "uncovered",
-        "sandbox_failed",
-        "unverified",
-        "lost",
-    ]
+    reason: Literal["running"] | EndReason
     seconds: float = 0.0
     status: str = ""
     """How it is doing, in words, for a job that is no command, for example `failed: no model`."""

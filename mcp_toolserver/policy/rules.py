@@ -473,13 +473,12 @@ class Policy:
         """The deny rules on reading, which hide files."""
         return Rules(rule for rule in self.deny if rule.hides_files)
 
-    def hides(self, spellings: Subject) -> bool:
-        """Whether a deny rule on reading covers this path, so that no file tool may show or change it."""
-        return bool(self.hiding_rule(spellings))
-
     def hiding_rule(self, spellings: Subject) -> str:
-        """The deny rule on reading that covers this path; empty without one."""
-        rules = self._hiding and self._hiding.about(_READING, spellings)
+        """The deny rule on reading that covers this path, so that no file tool may show or change it; empty
+        without one."""
+        if not self._hiding:
+            return ""
+        rules = self._hiding.about(_READING, spellings)
         return next((rule.text for rule in rules if rule.touches(spellings)), "")
 
     @property

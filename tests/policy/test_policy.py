@@ -83,11 +83,11 @@ def test_a_deny_rule_on_reading_hides_the_file() -> None:
     hiding = policy(deny=("Read(secrets/**)", "*(*.key)", "Write(*.lock)", "*(https://x.example)"))
     assert hiding.hidden_patterns == ("secrets/**", "*.key")
     assert hiding.hides_anything
-    assert hiding.hides(("secrets/key", "/w/secrets/key"))
-    assert not hiding.hides(("src/key", "/w/src/key"))
+    assert hiding.hiding_rule(("secrets/key", "/w/secrets/key"))
+    assert not hiding.hiding_rule(("src/key", "/w/src/key"))
     assert not policy(deny=("bash",)).hides_anything
-    assert policy(deny=("*(secrets/**)",)).hides(("secrets/key",))
-    assert policy(deny=("capability:fs_read(secrets/**)",)).hides(("secrets/key",))
+    assert policy(deny=("*(secrets/**)",)).hiding_rule(("secrets/key",))
+    assert policy(deny=("capability:fs_read(secrets/**)",)).hiding_rule(("secrets/key",))
     assert not policy(deny=("capability:fs_write(secrets/**)",)).hides_anything
     # A project that hides the tool hides no file from the others.
     assert not replace(parse("Read", WORDS), is_hidden=True).hides_files

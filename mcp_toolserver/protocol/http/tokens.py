@@ -225,11 +225,7 @@ class GrantFile:
         return self.problem
 
     def find(self, token: bytes) -> Grant | None:
-        """The grant of a token; None if there is none. Takes the same time whichever token matches.
-
-        Raises:
-            Invalid: the file cannot be used.
-        """
+        """The grant of a token; None if there is none. Takes the same time whichever token matches."""
         given = token_hash(token)
         hashes = ((known, grant) for grant in self.grants().values() for known in grant.sha256)
         found = [grant for known, grant in hashes if hmac.compare_digest(known, given)]

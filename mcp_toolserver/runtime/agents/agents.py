@@ -383,7 +383,12 @@ class CallAgents:
         roots = self.request.workspace.roots if isolation is None else (isolation.path,)
         if kind.joins_session and isolation is None and task.ceiling is Permission.DANGER_FULL_ACCESS:
             agents.context.join_session(handle, self._owner)
-        its_calls = _limited(calls, task, kind).detached(owner=handle, name=f"agent {handle}")
+        limited = limited_to(calls, kind, source=f"the agent type {kind.name}", advice=_ADVICE)
+        if task.ceiling is not Permission.DANGER_FULL_ACCESS:
+            limited = limited.limited(
+                source="the mode with which this agent was started", advice=_ADVICE, ceiling=task.ceiling
+            )
+        its_calls = limited.detached(owner=handle, name=f"agent {handle}")
         entries = _visible(its_calls, kind, is_member=bool(task.team))
         facts = agents.context.facts
         agent = RunningAgent(
@@ -498,17 +503,6 @@ def _model_for(
         return asked, []
     who = "its type" if kind.model else "Config"
     return "", [f"{who} asks for the model {visible(asked)}, which is not configured; it used another"]
-
-
-def _limited(calls: NestedCalls, task: AgentTask, kind: AgentType) -> NestedCalls:
-    """The calls of the caller, limited to what the type declares and the task asks for."""
-    source = f"the agent type {kind.name}"
-    limited = limited_to(calls, kind, source=source, advice=_ADVICE)
-    if task.ceiling is Permission.DANGER_FULL_ACCESS:
-        return limited
-    return limited.limited(
-        source="the mode with which this agent was started", advice=_ADVICE, ceiling=task.ceiling
-    )
 
 
 _NOT_FOR_AGENTS = {

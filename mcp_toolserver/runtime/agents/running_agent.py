@@ -247,7 +247,7 @@ class RunningAgent:
         while (limit := self.spending.reached()) is None:
             self._read_inbox()
             await self._note("waits for its model")
-            turn = await self._turn()
+            turn = await self._answer(self._next_request)
             self.spending.add(turn)
             conversation.add(turn)
             context.count(turn)
@@ -270,14 +270,10 @@ class RunningAgent:
                 return limit
         return limit
 
-    async def _turn(self) -> ModelTurn:
-        """The next turn, from as much of the conversation as the model can read."""
-
-        async def request() -> ModelRequest:
-            await self._make_room()
-            return self._request(self._context.messages(), self._tools)
-
-        return await self._answer(request)
+    async def _next_request(self) -> ModelRequest:
+        """That for the next turn, with as much of the conversation as the model can read."""
+        await self._make_room()
+        return self._request(self._context.messages(), self._tools)
 
     async def _answer(self, request: Callable[[], Awaitable[ModelRequest]]) -> ModelTurn:
         """The answer to a request, which is made again, but shorter, if the provider finds it too long."""

@@ -130,8 +130,8 @@ class Workspace:
     _: KW_ONLY
     private: str = ""
     """The state folder of the server, absolute, links resolved: hidden where it lies in a root."""
-    hides: Callable[[tuple[str, ...]], bool] = lambda _: False
-    """Gets the spellings of a path; says whether a rule of the operator hides it."""
+    hides: Callable[[tuple[str, ...]], bool | str] = lambda _: False
+    """Gets the spellings of a path; says whether, or which, rule of the operator hides it."""
     protects: Callable[[str], str | None] = lambda _: None
     """Gets an absolute path that is to be written; says why it must not be, or None."""
     read_only_folders: tuple[str, ...] = ()
@@ -270,6 +270,8 @@ class Workspace:
 
     def lies_in_read_only(self, absolute: str) -> bool:
         """Whether the path lies in a root that is read-only, however the volume spells it."""
+        if not self.read_only_folders:
+            return False
         is_exact = all(root.comparison is EXACT for root in self.held)
         spelt = str if is_exact else folded
         return any(relative_to(spelt(one), spelt(absolute)) for one in self.read_only_folders)
@@ -456,7 +458,7 @@ class Workspace:
         if comparison is not EXACT:
             spellings = tuple(volume_path(one, comparison) for one in spellings)
         located.spellings = spellings
-        located.is_hidden = self.hides(located.spellings) or self._is_private(located.spellings[-1])
+        located.is_hidden = bool(self.hides(spellings)) or self._is_private(spellings[-1])
         return located
 
     def _split(self, path: str) -> tuple[Root, str]:

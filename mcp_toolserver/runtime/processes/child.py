@@ -9,10 +9,11 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal, TypeGuard, get_args
+from typing import TypeGuard, get_args
 
 import anyio
 
+from mcp_toolserver.capabilities.processes import EndReason
 from mcp_toolserver.errors import SandboxUnavailable, Unavailable
 from mcp_toolserver.runtime.processes.broker_client import Broker, unstartable
 from mcp_toolserver.runtime.sandbox.broker.messages import CHECK, RESUME, SUSPEND, Request, session_of
@@ -24,12 +25,7 @@ CHUNK = 1 << 20
 LONGEST_REPORT = 1 << 18
 """Bytes; the kernel takes no longer packet from a supervisor by default."""
 
-Reason = Literal[
-    "exited", "timed out", "stopped", "over a limit", "uncovered", "sandbox_failed", "unverified", "lost"
-]
-"""What ended a program: for the last three it is not known what it did."""
-
-UNVERIFIED: tuple[Reason, ...] = ("unverified", "lost")
+UNVERIFIED: tuple[EndReason, ...] = ("unverified", "lost")
 """Nobody could tell what became of protected names."""
 
 NOT_VERIFIED = (
@@ -44,7 +40,7 @@ class Exit:
 
     status: int | None
     """0-255, or 128 + signal; None when the broker was lost."""
-    reason: Reason
+    reason: EndReason
     detail: str = ""
     """The limit that ended it, in words that go on from "it used"; or why its sandbox could not be set up; or
     what they did not protect any more."""
@@ -391,5 +387,5 @@ def _texts(value: object) -> list[str]:
     return [text for text in found if isinstance(text, str)]
 
 
-def _is_reason(value: object) -> TypeGuard[Reason]:
-    return value in get_args(Reason)
+def _is_reason(value: object) -> TypeGuard[EndReason]:
+    return value in get_args(EndReason)

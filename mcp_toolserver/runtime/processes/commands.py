@@ -251,7 +251,7 @@ class Commands:
             ended()
 
         capture = Capture(self._sink, self._limits.capture, owner=call.owner)
-        job = Job(spawned, capture, conclude, self._note_change, timeout=command.timeout)
+        job = Job(spawned, capture, conclude, self._changed, timeout=command.timeout)
         job.refusals = refusals
         self._running.add(job)
         job.stdin, job.read_only, job.script = writer, request.read_only, command.script
@@ -270,10 +270,6 @@ class Commands:
         if job.child.exit is not None:
             self._ended(job)
         return state
-
-    def _note_change(self, job: "Job") -> None:
-        if job.handle:
-            self._changed(job.handle)
 
     def _ended(self, job: "Job") -> None:
         self._running.discard(job)
@@ -392,7 +388,8 @@ class CallCommands:
 class Job:
     """A command, from its start until its output is removed.
 
-    Calls `ended` once, when the command is gone, and `printed` whenever it has printed something.
+    Calls `ended` once, when the command is gone, and `changed` with its handle whenever it has printed
+    something in the background.
     """
 
     def __init__(
@@ -400,7 +397,7 @@ class Job:
         spawned: child.Spawned,
         capture: Capture,
         ended: "Callable[[Job], None]",
-        printed: "Callable[[Job], None]",
+        changed: Callable[[str], None],
         *,
         timeout: float | None,
     ) -> None:
@@ -419,7 +416,7 @@ class Job:
         self.turn = anyio.Lock()
         """Of who writes to it."""
         self._on_end = ended
-        self._printed = printed
+        self._changed = changed
         self._began = time.monotonic()
         self._end = 0.0
         self._printed_at = 0.0
@@ -494,7 +491,8 @@ class Job:
         self.capture.add(data)
         self._printed_at = time.monotonic()
         self._announce()
-        self._printed(self)
+        if self.handle:
+            self._changed(self.handle)
 
     def _conclude(self) -> None:
         self._end = time.monotonic()
