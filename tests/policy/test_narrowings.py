@@ -93,7 +93,7 @@ async def test_calls_for_an_agent_have_no_more_rights_than_the_call_that_started
     at = server(tmp_path)
     first = calls(at, READS, owner="parent")
     agent = first.detached(owner="agent_1", name="agent 1")
-    assert agent.depth == 1
+    assert agent.rights.depth == 1
     assert (await agent.call("write_file", {"path": "a", "content": ""})).error == "denied"
     assert {entry.spec.name for entry in agent.entries()} == {"ls", "read_file"}
     free = calls(at, owner="parent").detached(owner="agent_2", name="agent 2")
@@ -101,7 +101,7 @@ async def test_calls_for_an_agent_have_no_more_rights_than_the_call_that_started
     at.narrowings.put("parent", "plan", READS)
     assert (await free.call("write_file", {"path": "a", "content": "y"})).error == "denied"
     deeper = free.detached(owner="agent_3", name="agent 3")
-    assert deeper.depth == 2
+    assert deeper.rights.depth == 2
     assert (await deeper.call("write_file", {"path": "a", "content": "y"})).error == "denied"
 
 
