@@ -52,11 +52,11 @@ class Narrowings:
 
     def holds(self, owner: str, key: str) -> bool:
         """Whether the narrowing with this key is in force for `owner`; asking is no call of `owner`."""
-        at: str | None = owner
-        while at is not None:
-            if key in self._own.get(at, {}):
+        one: str | None = owner
+        while one is not None:
+            if key in self._own.get(one, {}):
                 return True
-            at = self._parents.get(at)
+            one = self._parents.get(one)
         return False
 
     def remove(self, owner: str, key: str) -> None:
