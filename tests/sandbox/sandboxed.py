@@ -18,9 +18,8 @@ from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, process_lock
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import bwrap_args, candidates, spelled
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.mounts.mounts import Visibility, mounts, scratch_folder
-from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
-from mcp_toolserver.runtime.sandbox.protected.snapshot import take_snapshot
+from mcp_toolserver.runtime.sandbox.protected.snapshot import changes, take_snapshot
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 from mcp_toolserver.runtime.sandbox.protected.verifier import Verifier
 from tests import ROOT

@@ -13,10 +13,10 @@ import pytest
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import LineQuery, SearchMode
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound, TimedOut
+from mcp_toolserver.runtime.files.path_resolver import inside
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
-from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.runtime.search.executable import find_ripgrep, helper, start
 from mcp_toolserver.runtime.search.ignore_rules import rules_above
 from mcp_toolserver.runtime.search.results import MAX_KEPT, Results

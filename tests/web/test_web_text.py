@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.web import WebAnswer
 from mcp_toolserver.errors import Unavailable
+from mcp_toolserver.runtime.web.calls import SearchBudget
 from mcp_toolserver.runtime.web.client import Cache, GuardedNetwork, HttpClient, freshness_seconds, read_body
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.runtime.web.robots import allows, parse_robots
-from mcp_toolserver.runtime.web.search_client import SearchBudget
 from mcp_toolserver.text.web.headers import sendable
 from mcp_toolserver.text.web.urls import parse_url
 from mcp_toolserver.tools.web.web_fetch import joined_parts, relevant

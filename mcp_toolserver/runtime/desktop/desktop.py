@@ -17,11 +17,10 @@ from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.errors import InvalidInput, NotFound, RegistrationError, TimedOut, ToolError, Unavailable
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables
-from mcp_toolserver.runtime.files.path_resolver import relative_to
+from mcp_toolserver.runtime.files.path_resolver import relative_to, showable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
-from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.desktop import notes, scripts
 from mcp_toolserver.text.desktop.programs import (
     FORMATTED,

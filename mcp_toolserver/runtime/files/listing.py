@@ -13,8 +13,8 @@ from itertools import islice
 from mcp_toolserver.capabilities.files import EntryKind, FolderContent, FolderEntry, FolderQuery
 from mcp_toolserver.errors import ToolError
 from mcp_toolserver.runtime.files.os_errors import translate
+from mcp_toolserver.runtime.files.path_resolver import inside, showable
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.ignore_rules import NEVER_WANTED, IgnoreRules, rules_above
 
 _NAMES = 100_000

@@ -9,10 +9,12 @@ has one canonical path. `Openat2` is for folders where names are compared exactl
 
 import errno
 import os
+import re
 import stat
 from dataclasses import dataclass
 from functools import cache
 
+from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.runtime.files.libc import openat2
 from mcp_toolserver.runtime.files.volume import name_comparison, stored_name
 from mcp_toolserver.text.file_names import EXACT, NameComparison
@@ -339,3 +341,23 @@ def _components(path: str) -> list[str]:
 
 def _joined(names: list[str]) -> str:
     return "/".join(names) or "."
+
+
+_UNSHOWABLE = re.compile("[\0-\x1f\x7f\ud800-\udfff]")
+
+
+def inside(folder: str, name: str) -> CanonicalPath:
+    if folder == ".":
+        return CanonicalPath(name)
+    return CanonicalPath(f"/{name}" if folder == "/" else f"{folder}/{name}")
+
+
+def parent(path: str) -> CanonicalPath:
+    return CanonicalPath(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
+
+
+def showable(path: str) -> str:
+    """A path on one line. Control characters are escaped, so that no name can imitate another line."""
+    if path.isascii() and path.isprintable():
+        return path
+    return _UNSHOWABLE.sub(lambda match: f"\\x{ord(match[0]) & 0xFF:02x}", path)

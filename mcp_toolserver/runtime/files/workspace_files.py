@@ -25,6 +25,7 @@ from mcp_toolserver.capabilities.files import (
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.runtime.files.listing import folders
 from mcp_toolserver.runtime.files.os_errors import Changed, translate
+from mcp_toolserver.runtime.files.path_resolver import inside
 from mcp_toolserver.runtime.files.transaction import (
     FileId,
     Original,
@@ -35,7 +36,6 @@ from mcp_toolserver.runtime.files.transaction import (
     folder_to_write,
 )
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.runtime.search.ignore_rules import NEVER_WANTED
 from mcp_toolserver.stores.file_history import FileHistory
 from mcp_toolserver.text.redact_secrets import is_secret_file

@@ -15,12 +15,12 @@ import anyio
 from anyio.to_thread import run_sync
 
 from mcp_toolserver.errors import ToolError
+from mcp_toolserver.runtime.files.path_resolver import showable
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.histories import find_repositories
 from mcp_toolserver.runtime.git.runner import Git, RepositoryPaths
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
-from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.stores.disk import MIB
 from mcp_toolserver.stores.git_backups import (
     PACK,

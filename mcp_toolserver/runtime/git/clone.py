@@ -26,12 +26,12 @@ from mcp_toolserver.errors import (
     ToolError,
     Unavailable,
 )
+from mcp_toolserver.runtime.files.path_resolver import parent
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.git.hardening import argv_prefix, environment, parse_config
 from mcp_toolserver.runtime.git.repository import RepositoryAccess, open_repository
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import InteractiveProcess, start_interactive
-from mcp_toolserver.runtime.search.display_path import parent
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.text.address_or_path import AddressOrPath
 from mcp_toolserver.text.web.urls import bracketed, parse_url

@@ -23,10 +23,10 @@ from mcp_toolserver.capabilities.git import (
     ShowForm,
 )
 from mcp_toolserver.errors import Denied, InvalidInput, NotFound
+from mcp_toolserver.runtime.files.path_resolver import showable
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.git.versions import EXECUTABLE, contents, file_entries, peeled_commit
-from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.log import BRANCH_FORMAT, COMMIT_FORMAT, blamed, commits, references, remotes
 from mcp_toolserver.text.git.names import peeled, plain
 from mcp_toolserver.text.git.status import parsed

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import Denied, InvalidInput, Unavailable
-from mcp_toolserver.runtime.files.path_resolver import relative_to
+from mcp_toolserver.runtime.files.path_resolver import inside, parent, relative_to, showable
 from mcp_toolserver.runtime.files.workspace import Kind, Workspace
 from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.runner import MAX_OUTPUT, Git, GitResult, RepositoryPaths
-from mcp_toolserver.runtime.search.display_path import inside, parent, showable
 from mcp_toolserver.text.git.names import ends, plain
 
 SECONDS = 50.0

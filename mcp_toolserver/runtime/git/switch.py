@@ -14,13 +14,13 @@ import anyio
 from mcp_toolserver.capabilities.files import CanonicalPath, Contents, FileChange
 from mcp_toolserver.capabilities.git import BranchChange, BranchQuery
 from mcp_toolserver.errors import Conflict, Denied, InvalidInput, NotFound, ToolError
+from mcp_toolserver.runtime.files.path_resolver import showable
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import Repository
 from mcp_toolserver.runtime.git.versions import EXECUTABLE, TreeEntry, contents, peeled_commit
 from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
-from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.file_names import check_spelling
 from mcp_toolserver.text.git.status import parsed
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, NotFound, Unavailable
+from mcp_toolserver.runtime.files.path_resolver import showable
 from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS, Repository
-from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.text.git.names import peeled, plain
 
 FILE, EXECUTABLE, LINK, SUBMODULE = "100644", "100755", "120000", "160000"

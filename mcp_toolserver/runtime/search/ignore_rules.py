@@ -19,8 +19,8 @@ from functools import lru_cache
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import ToolError
+from mcp_toolserver.runtime.files.path_resolver import inside
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.search.display_path import inside
 
 _MAX_BYTES = 1 << 20
 _FILES = (".git/info/exclude", ".gitignore", ".ignore", ".rgignore")

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.search import FoundLines, LineQuery
 from mcp_toolserver.errors import ToolError
+from mcp_toolserver.runtime.files.path_resolver import inside, showable
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.ripgrep_args import MAX_COLUMNS
 from mcp_toolserver.runtime.search.target import Filter, SearchTarget
 from mcp_toolserver.text.lines.encoding import decode_page, without_cut_start

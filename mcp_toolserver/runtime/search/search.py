@@ -14,11 +14,11 @@ from anyio import sleep, to_thread
 
 from mcp_toolserver.capabilities.search import FileQuery, FoundFiles, FoundLines, LineQuery
 from mcp_toolserver.errors import InvalidInput, SandboxUnavailable, TimedOut, Unavailable
+from mcp_toolserver.runtime.files.path_resolver import inside, showable
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.child import Exit
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
 from mcp_toolserver.runtime.search import ripgrep_args
-from mcp_toolserver.runtime.search.display_path import inside, showable
 from mcp_toolserver.runtime.search.executable import start
 from mcp_toolserver.runtime.search.results import NewestFiles, Results, checked, format_result
 from mcp_toolserver.runtime.search.target import Filter, SearchTarget, Wanted, include, open_target

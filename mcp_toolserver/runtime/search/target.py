@@ -15,8 +15,8 @@ from functools import partial
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.errors import InvalidInput, NotFound
 from mcp_toolserver.runtime.anonymous_file import anonymous_file
+from mcp_toolserver.runtime.files.path_resolver import parent
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.search.display_path import parent
 from mcp_toolserver.runtime.search.ignore_rules import inherited
 from mcp_toolserver.text.search.glob import expand, matcher
 

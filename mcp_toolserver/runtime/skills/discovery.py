@@ -14,8 +14,8 @@ from threading import Lock
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.skills import SKILL_FILE, LoadedSkill, SavedSkill, SkillCard, SkillIndex
 from mcp_toolserver.errors import Conflict, Denied, NotFound, ToolError
+from mcp_toolserver.runtime.files.path_resolver import inside
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.front_matter import without_effect
 from mcp_toolserver.text.skills import NAME, parse_skill

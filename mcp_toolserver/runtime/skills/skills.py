@@ -18,8 +18,8 @@ from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.policy.rules import Narrowing, Rule
 from mcp_toolserver.runtime.files.listing import folders
 from mcp_toolserver.runtime.files.os_errors import translate
+from mcp_toolserver.runtime.files.path_resolver import inside
 from mcp_toolserver.runtime.files.workspace import Workspace
-from mcp_toolserver.runtime.search.display_path import inside
 from mcp_toolserver.runtime.skills.discovery import (
     Discovery,
     Found,

@@ -15,11 +15,12 @@ from mcp_toolserver.capabilities.git import (
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import Conflict, InvalidInput, NotFound, ToolError
 from mcp_toolserver.policy.rules import Request, Verdict
+from mcp_toolserver.runtime.files.path_resolver import showable
 from mcp_toolserver.runtime.files.root import WORKTREES
 from mcp_toolserver.runtime.files.workspace import Entered, Workspace
 from mcp_toolserver.runtime.git.changing import MAX_STATUS, ChangeAccess, ChangingRepository, changing
+from mcp_toolserver.runtime.git.commit import commit_of_changes, merge
 from mcp_toolserver.runtime.git.hardening import GIT_FOLDER
-from mcp_toolserver.runtime.git.merge import commit_of_changes, merge
 from mcp_toolserver.runtime.git.repository import Repository, RepositoryAccess, open_repository
 from mcp_toolserver.runtime.git.runner import Git
 from mcp_toolserver.runtime.git.switch import REF, commit_id
@@ -33,11 +34,9 @@ from mcp_toolserver.runtime.git.work_trees import (
     is_work_tree,
     remove_work_tree,
 )
-from mcp_toolserver.runtime.search.display_path import showable
 from mcp_toolserver.stores.worktrees import StoredWorktree, StoredWorktrees, new_handle
-from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.git.names import check_worktree_name
-from mcp_toolserver.text.git.status import parsed
+from mcp_toolserver.text.git.status import counted, parsed
 
 BRANCH_PREFIX = "worktree-"
 

@@ -27,8 +27,8 @@ from mcp_toolserver.runtime.sandbox.layers.spec import CACHES_PATH, TEMPORARY, P
 from mcp_toolserver.runtime.sandbox.mounts import mounts
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import HiddenPaths
 from mcp_toolserver.runtime.sandbox.protected import snapshot
-from mcp_toolserver.runtime.sandbox.protected.compare import changes
 from mcp_toolserver.runtime.sandbox.protected.git_dir import git_folders, steering
+from mcp_toolserver.runtime.sandbox.protected.snapshot import changes
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
 from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
 from mcp_toolserver.stores.disk import CACHES_FOLDER

@@ -1,17 +1,22 @@
-"""Snapshots of the protected paths, taken before a command that may write."""
+"""Snapshots of the protected paths, taken before a command that may write, and what changed since.
+
+A fingerprint has identity and content, never the modification time, which any program can set. That of a
+folder has its entries with their status change times, which no program can set. Nothing is restored, because
+the user may have made a change.
+"""
 
 import errno
+import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from mcp_toolserver.runtime.files.volume import escapes_mounts
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected.dependencies import is_settings_folder, lies_in_package
-from mcp_toolserver.runtime.sandbox.protected.fingerprint import Fingerprint, fingerprint
-from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan, Kind
+from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan, Kind, below
 from mcp_toolserver.runtime.sandbox.protected.git_dir import steering
 from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
@@ -27,6 +32,12 @@ MOST_PLACES = 400
 MOST_FOLDERS = 200_000
 """With more, each check would take half a second or longer. A command that makes more is stopped; with twice
 as many none is started."""
+
+LARGEST_READ = 1 << 20
+"""Bytes of a file that is identified by its content; a larger one is by its size and status change time."""
+
+Fingerprint = tuple[object, ...]
+"""To be compared, nothing else."""
 
 Role = Literal["whole", "repository", "steers_git"]
 """All of it is protected; it is the folder of a repository; it lies in one and makes git run programs or act
@@ -251,3 +262,99 @@ def protected_paths_in(
                         place = ProtectedPath(root=root, path=inner, role="steers_git")
                         places.setdefault(place.key, place)
     return tuple(places.values())
+
+
+def fingerprint(root: int, path: str, *, contents: bool = True) -> Fingerprint | None:
+    """Of `path` below the folder open as `root`; None when nothing is there.
+
+    Without `contents`, whether it is the same folder or file at all.
+    """
+    try:
+        status = os.stat(path, dir_fd=root, follow_symlinks=False)
+        identity = (stat.S_IFMT(status.st_mode), status.st_ino)
+        if not contents:
+            return identity
+        if stat.S_ISLNK(status.st_mode):
+            return (*identity, os.readlink(path, dir_fd=root))
+        if stat.S_ISDIR(status.st_mode):
+            return (*identity, status.st_mode, *_entries(root, path))
+        if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_READ:
+            return (*identity, status.st_mode, _digest(root, path))
+    except OSError:
+        return None
+    except RecursionError:
+        # Folders nested deeper than any that were there before count as a change.
+        return ("nested too deep",)
+    return (*identity, *_stamp(status))
+
+
+def _digest(root: int, path: str) -> object:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)
+    except PermissionError:
+        return "unreadable"
+    try:
+        return hashlib.sha256(os.read(file, LARGEST_READ)).digest()
+    finally:
+        os.close(file)
+
+
+def _entries(root: int, path: str) -> Iterator[tuple[object, ...]]:
+    for folder, folders, files, descriptor in os.fwalk(path, dir_fd=root):
+        folders.sort()
+        for name in sorted((*folders, *files)):
+            status = _status(descriptor, name)
+            if status is not None:
+                yield (below(folder, name), status.st_ino, *_stamp(status))
+
+
+def _status(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    """Of anything but a link or a folder's own entries: what changes whenever its content does."""
+    return (status.st_mode, status.st_size, status.st_ctime_ns)
+
+
+MOST_NOTES = 20
+
+LONGEST_SHOWN = 160
+"""Characters of a path in a note, so that a report has a bound."""
+
+
+def changes(before: Snapshot) -> tuple[str, ...]:
+    """Describe the changes in sentences. Call it once all processes of the command are gone."""
+    reason = (
+        "commands cannot write there, so somebody else did, or replaced it and let the command write"
+        if before.mounted
+        else "the command did it or somebody else"
+    )
+    notes: list[str] = []
+    for place, protected in before.protected.items():
+        now = fingerprint_of(before, place, is_folder=protected.is_folder)
+        if now != protected.print:
+            notes.append(
+                f"{_shown(before, place)} {'is gone' if now is None else 'changed'} while the command ran: "
+                f"{reason}. The user should look at it before using it."
+            )
+    return bounded(notes)
+
+
+def bounded(notes: Sequence[str]) -> tuple[str, ...]:
+    """The first of `notes`, and how many more there are."""
+    more = len(notes) - MOST_NOTES
+    return (*notes[:MOST_NOTES], *((f"There are {more} more such paths.",) if more > 0 else ()))
+
+
+def shortened(path: str) -> str:
+    """`path`, without its middle if it is too long for a note."""
+    half = LONGEST_SHOWN // 2
+    return path if len(path) <= LONGEST_SHOWN else f"{path[:half]}…{path[-half:]}"
+
+
+def _shown(before: Snapshot, place: ProtectedPath) -> str:
+    return shortened(place.path if len(before.roots) == 1 else place.absolute)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from mcp_toolserver.runtime.sandbox.layers.spec import SandboxSpec
 from mcp_toolserver.runtime.sandbox.protected import snapshot
-from mcp_toolserver.runtime.sandbox.protected.compare import LONGEST_SHOWN, bounded, shortened
 from mcp_toolserver.runtime.sandbox.protected.dependencies import content, lies_in_package
 from mcp_toolserver.runtime.sandbox.protected.folder_scan import FolderScan
 from mcp_toolserver.runtime.sandbox.protected.git_dir import (
@@ -30,10 +29,13 @@ from mcp_toolserver.runtime.sandbox.protected.names import GIT, protected_name
 from mcp_toolserver.runtime.sandbox.protected.open_nofollow import is_out_of_reach, opened
 from mcp_toolserver.runtime.sandbox.protected.quarantine import bytes_of, is_aside, new_name, set_aside
 from mcp_toolserver.runtime.sandbox.protected.snapshot import (
+    LONGEST_SHOWN,
     ProtectedPath,
     Role,
+    bounded,
     protected_paths_in,
     refuse_too_many,
+    shortened,
 )
 from mcp_toolserver.runtime.sandbox.protected.thread_activity import Activity, has_run
 from mcp_toolserver.text.file_names import lies_in
