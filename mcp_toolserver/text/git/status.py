@@ -1,4 +1,4 @@
-"""Parses and formats the output of `git status --porcelain=v2 --branch -z`, and notes what git tools omitted."""
+"""Parses and formats the output of `git status --porcelain=v2 --branch -z`; notes on what git omitted."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
