@@ -181,8 +181,7 @@ async def _report(at: ChangingRepository, author: Author, chosen: _Chosen) -> Co
     )  # fmt: skip
     if shown.status != 0:
         raise Unavailable("The commit was made, but git could not show it. git_log lists it.")
-    fields = shown.stdout.decode("utf-8", "surrogateescape").split("\0")
-    id_, subject, *rest = fields
+    id_, subject, *rest = shown.fields
     files = [(letter.strip(), name) for letter, name in zip(rest[::2], rest[1::2], strict=False)]
     head = await repository.ask("rev-parse", "--symbolic-full-name", revisions=["HEAD"])
     branch = head.stdout.decode("utf-8", "replace").strip().removeprefix("refs/heads/")
@@ -268,14 +267,14 @@ async def commit_of_changes(at: ChangingRepository, head: str) -> str:
         at.check(await at.change("add", stdin=pathspec_input(names)))
     answer = await at.change("write-tree")
     at.check(answer)
-    return await _commit(at, answer.stdout.decode("ascii").strip(), (head,), "Changes", _NOBODY)
+    return await _commit(at, answer.text.strip(), (head,), "Changes", _NOBODY)
 
 
 async def _distance(at: ChangingRepository, ours: str, theirs: str) -> tuple[int, int]:
     """How many commits `theirs` has that `ours` has not, and the other way round."""
     answer = await at.repository.ask("rev-list", "--left-right", "--count", revisions=[f"{theirs}...{ours}"])
     await at.repository.check(answer)
-    missing, ahead = answer.stdout.decode("ascii").split()
+    missing, ahead = answer.text.split()
     return int(missing), int(ahead)
 
 
@@ -287,7 +286,7 @@ async def _merged_tree(at: ChangingRepository, head: Head, theirs: str, source: 
             f"{head.name} has commits that {source} has not, which takes git 2.38 to merge. Ask the user to "
             "merge."
         )
-    tree, *names = answer.stdout.decode("utf-8", "surrogateescape").removesuffix("\0").split("\0")
+    tree, *names = answer.text.removesuffix("\0").split("\0")
     if answer.status == 0:
         return tree
     if answer.status != 1 or not names:
@@ -312,4 +311,4 @@ async def _commit(
     options = (*(f"-p{parent}" for parent in parents), f"-m{message}")
     answer = await at.change("commit-tree", *options, revisions=[tree], settings=author_settings(author))
     at.check(answer)
-    return answer.stdout.decode("ascii").strip()
+    return answer.text.strip()

@@ -155,7 +155,7 @@ class GitReader:
                 "rev-list", "--count", f"--max-count={MOST_COMMITS}", revisions=["HEAD"]
             )
             listed = await repository.ask("ls-files", "-z", limit=MAX_NAMES)
-            files = listed.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
+            files = listed.fields
             return GitOverview(
                 folder=repository.top,
                 branches=branches,
@@ -257,7 +257,7 @@ class _PatchQuery:
             revisions=self.revisions, paths=repository.paths,
         )  # fmt: skip
         await repository.check(answer, self.revisions)
-        names = [name for name in answer.stdout.decode("utf-8", "surrogateescape").split("\0") if name]
+        names = [name for name in answer.fields if name]
         shown = repository.visible(names)
         hidden = set(names) - set(shown)
         if not hidden:
@@ -304,7 +304,7 @@ async def _list_folder(repository: Repository, revision: str) -> GitText:
     answer = await repository.ask(
         "ls-tree", *options, revisions=[revision], paths=[f"{repository.relative}/"]
     )
-    names = answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    names = answer.fields
     shown = repository.visible(names)
     return GitText(
         text="".join(f"{showable(repository.workspace_path(name))}\n" for name in shown),

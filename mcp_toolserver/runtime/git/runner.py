@@ -67,6 +67,16 @@ class GitResult:
     truncated: bool
     """Whether `stdout` was cut; `status` is then meaningless."""
 
+    @property
+    def text(self) -> str:
+        """`stdout`, whose file names need not be UTF-8."""
+        return self.stdout.decode("utf-8", "surrogateescape")
+
+    @property
+    def fields(self) -> list[str]:
+        """The parts of `stdout` that end with a NUL; what was cut is not among them."""
+        return self.text.split("\0")[:-1]
+
 
 class Git:
     """Runs the git executable at `program`, with `home` as the folder of the user's configuration.

@@ -141,7 +141,7 @@ async def _check_name(at: ChangingRepository, query: BranchQuery) -> bool:
     answer = await at.repository.ask(
         "for-each-ref", "--format=%(refname)%00%(worktreepath)", revisions=[f"{REF}{query.name}"]
     )
-    lines = answer.stdout.decode("utf-8", "surrogateescape").split("\n")
+    lines = answer.text.split("\n")
     found = {ref: place for ref, _, place in (line.partition("\0") for line in lines)}
     place = found.get(f"{REF}{query.name}")
     if place is None and not query.create:
@@ -158,7 +158,7 @@ async def _check_name(at: ChangingRepository, query: BranchQuery) -> bool:
 
 async def head_of(at: ChangingRepository) -> Head:
     answer = await at.repository.ask("rev-parse", "--symbolic-full-name", revisions=["HEAD"])
-    name = answer.stdout.decode("utf-8", "surrogateescape").strip()
+    name = answer.text.strip()
     commit = await commit_id(at, "HEAD^{commit}", "HEAD")
     return Head(name=name.removeprefix(REF) if name.startswith(REF) else "", commit=commit)
 
@@ -175,7 +175,7 @@ async def commit_id(at: ChangingRepository, revision: str, shown: str) -> str:
             f"'{shown}' is no commit of the repository in '{at.repository.top}'. git_log lists commits; "
             "where there are none, make the first with git_commit."
         )
-    return answer.stdout.decode("ascii").strip()
+    return answer.text.strip()
 
 
 async def _create(at: ChangingRepository, name: str, target: str) -> None:
@@ -224,8 +224,8 @@ async def _differences(repository: Repository, head: str, target: str) -> list[_
     options = ("--raw", "--no-abbrev", "--no-renames", "-z")
     answer = await repository.ask("diff", *options, revisions=[head, target])
     await repository.check(answer)
-    fields = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
-    found = [_difference(words, path) for words, path in zip(fields[::2], fields[1::2], strict=False)]
+    fields = iter(answer.fields)
+    found = [_difference(words, path) for words, path in zip(fields, fields, strict=False)]
     if answer.truncated or len(found) > MAX_FILES:
         raise InvalidInput(
             f"More than {MAX_FILES:,} files differ, which is too many here. Ask the user to do it."

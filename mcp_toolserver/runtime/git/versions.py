@@ -77,7 +77,7 @@ async def file_entries(repository: Repository, path: CanonicalPath, revision: st
         raise NotFound(
             f"'{path}' is not in {place}. git_log with this path lists the commits that changed it."
         )
-    lines = answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    lines = answer.fields
     if len(lines) > MAX_FILES:
         raise InvalidInput(f"'{path}' has {len(lines)} files in {place}, more than {MAX_FILES}. Name a part.")
     found: list[TreeEntry] = []
@@ -154,8 +154,8 @@ async def _attributes(repository: Repository, paths: Sequence[str]) -> Mapping[s
         answer = await repository.ask("check-attr", "-z", "filter", *_CONVERSIONS, paths=some)
         if answer.status != 0 or answer.truncated:
             raise await repository.failure(answer)
-        fields = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
-        for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
+        fields = iter(answer.fields)
+        for path, name, value in zip(fields, fields, fields, strict=False):
             found.setdefault(path, {})[name] = value
     return found
 

@@ -269,7 +269,7 @@ async def _entries(repository: Repository, target: str) -> list[_Entry]:
     """Return what the commit contains. Raises: InvalidInput: it is too much."""
     answer = await repository.ask("ls-tree", "-r", "--long", "-z", revisions=[target], limit=MAX_LISTING)
     await repository.check(answer)
-    lines = answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    lines = answer.fields
     found = [_entry(*line.partition("\t")[::2]) for line in lines]
     if answer.truncated or len(found) > MAX_FILES or sum(entry.size for entry in found) > MAX_BYTES:
         raise InvalidInput(

@@ -276,8 +276,7 @@ class CallWorktrees:
                     "diff", "--name-only", "--no-renames", "-z", revisions=[worktree.base]
                 )
                 uncommitted = await _uncommitted(repository)
-                changed = {*names.stdout.decode("utf-8", "surrogateescape").split("\0"), *uncommitted} - {""}
-                files = sorted(map(showable, repository.visible(changed)))
+                files = sorted(map(showable, repository.visible({*names.fields, *uncommitted})))
         except ToolError:
             return "which cannot be looked at"
         commits = counted(int(counting.stdout or 0), "commit")
@@ -395,7 +394,7 @@ async def _losses(at: ChangingRepository, stored: StoredWorktree) -> _Losses:
             return replace(branch, files=(_UNCHECKED,))
         files = await _changed(repository)
         head = await repository.ask("rev-parse", "--verify", "--quiet", revisions=["HEAD^{commit}"])
-        commit = head.stdout.decode("ascii").strip()
+        commit = head.text.strip()
     commits: tuple[str, ...] = ()
     if commit and commit != branch.tip:
         others = await _refs_with(at, commit)
@@ -412,7 +411,7 @@ async def _branch(at: ChangingRepository, stored: StoredWorktree) -> _Losses:
     answer = await at.repository.ask(
         "for-each-ref", "--format=%(refname)%00%(objectname)%00%(worktreepath)", revisions=[ref]
     )
-    lines = answer.stdout.decode("utf-8", "surrogateescape").split("\n")
+    lines = answer.text.split("\n")
     rows = [line.split("\0") for line in lines if line.startswith(f"{ref}\0")]
     if not rows:
         return _Losses(keeps_branch=False)
@@ -432,9 +431,8 @@ async def _refs_with(at: ChangingRepository, commit: str) -> set[str]:
         f"--contains={commit}",
         revisions=["refs/heads", "refs/remotes", "refs/tags"],
     )
-    if answer.status != 0:
-        raise await at.repository.failure(answer, ())
-    return set(answer.stdout.decode("utf-8", "surrogateescape").splitlines())
+    await at.repository.check(answer)
+    return set(answer.text.splitlines())
 
 
 async def _commits(at: ChangingRepository, base: str, tip: str) -> tuple[str, ...]:
@@ -461,8 +459,7 @@ async def _uncommitted(repository: Repository) -> Sequence[str]:
     """The names of the files in a worktree that are not committed."""
     options = ("--porcelain=v2", "--untracked-files=all", "--no-renames", "-z")
     answer = await repository.ask("status", *options, limit=MAX_STATUS)
-    if answer.status != 0:
-        raise await repository.failure(answer, ())
+    await repository.check(answer)
     names = [change.path for change in parsed(answer.stdout, complete=not answer.truncated).changes]
     return [*names, *await _unseen(repository)]
 
@@ -471,9 +468,9 @@ async def _unseen(repository: Repository) -> Sequence[str]:
     """Files that a status does not show: in the place of a file that was left out, or of a submodule."""
     answer = await repository.ask("ls-files", "-t", "--stage", "-z", limit=MAX_LISTING)
     if answer.status != 0 or answer.truncated:
-        raise await repository.failure(answer, ())
+        raise await repository.failure(answer)
     found: list[str] = []
-    for line in answer.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]:
+    for line in answer.fields:
         words, _, name = line.partition("\t")
         tag, mode, *_ = words.split(" ")
         if _is_work(f"{repository.location.top}/{name}", tag, mode):
