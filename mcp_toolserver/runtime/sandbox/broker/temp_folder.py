@@ -5,12 +5,13 @@ ends. So a folder without a lock was left by a killed supervisor.
 """
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
+
+from mcp_toolserver.stores.file_lock import try_lock
 
 FOLDER = "scratch"
 
@@ -40,7 +41,7 @@ def create(path: str) -> int:
         with contextlib.ExitStack() as undo, contextlib.suppress(FileNotFoundError):
             lock = os.open(path, _OPEN)
             undo.callback(os.close, lock)
-            if _is_free(lock) and os.path.samestat(os.fstat(lock), os.lstat(path)):
+            if try_lock(lock) and os.path.samestat(os.fstat(lock), os.lstat(path)):
                 undo.pop_all()
                 return lock
 
@@ -61,21 +62,12 @@ def _is_removed(path: str) -> bool:
     except OSError:
         return False
     try:
-        if not _is_free(lock):
+        if not try_lock(lock):
             return False
         shutil.rmtree(path, ignore_errors=True)
         return not os.path.lexists(path)
     finally:
         os.close(lock)
-
-
-def _is_free(lock: int) -> bool:
-    """Take the lock if it is free."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def remove(folder: str) -> None:
