@@ -124,10 +124,6 @@ def _searxng(provider: Provider, query: WebQuery) -> WebSend:
     return _get(provider, "/search", {"q": with_sites(query), "format": "json"}, headers)
 
 
-def _duckduckgo(provider: Provider, query: WebQuery) -> WebSend:
-    return _get(provider, "/html/", {"q": with_sites(query)}, {})
-
-
 def _get(provider: Provider, path: str, parameters: Mapping[str, str], headers: Mapping[str, str]) -> WebSend:
     query = urlencode(parameters, quote_via=quote)
     url = f"{provider.base.origin}{provider.base.path.rstrip('/')}{path}{'?' if query else ''}{query}"
@@ -140,7 +136,7 @@ _ENGINES: Mapping[str, tuple[Callable[[Provider, WebQuery], WebSend], Callable[[
     "brave": (_brave, brave),
     "tavily": (_tavily, flat),
     "searxng": (_searxng, flat),
-    "duckduckgo": (_duckduckgo, duckduckgo),
+    "duckduckgo": (lambda at, query: _get(at, "/html/", {"q": with_sites(query)}, {}), duckduckgo),
 }
 """What builds the request of each engine, and what parses its response."""
 

@@ -135,11 +135,6 @@ class Context:
     def _size(self) -> int:
         return self._other + sum(map(_sent_size, self.messages()))
 
-    def _summarised(self) -> int:
-        """The position up to which a summary replaces the conversation; 0 without one."""
-        summary = self._summary()
-        return summary.summary_of if summary else 0
-
     def _summary(self) -> UserText | None:
         every = reversed(self._conversation.messages)
         return next((one for one in every if isinstance(one, UserText) and one.summary_of), None)
@@ -160,10 +155,10 @@ class Context:
     def _until(self, end: int) -> tuple[Message, ...]:
         """The messages before position `end`, as requests hold them. The results of one turn take at most
         half of the room for them."""
-        first, every = self._beginning(), self._conversation.messages
+        first, every, summary = self._beginning(), self._conversation.messages, self._summary()
         most = max(self._bytes(self.room) - self._other - size_of(first), 0) // 2
         found: list[Message] = [first]
-        for at in range(max(self._summarised(), 1), end):
+        for at in range(summary.summary_of if summary else 1, end):
             message = every[at]
             if isinstance(message, tuple):
                 message = _without(message) if at < self._without_results else _shortened(message, most)

@@ -3,7 +3,7 @@ model that started them.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mcp_toolserver.capabilities.agents import FIRST_TYPE, AgentState, Team
@@ -168,16 +168,12 @@ def last_line(state: AgentState) -> str:
     return f"[{state.handle} {ending(state)}; {spent(state)}]"
 
 
-def changed_files(state: AgentState) -> Iterator[str]:
-    """The files that the agent changed, as a note; none if it changed none."""
-    if state.changed:
-        more = f" and {len(state.changed) - _NAMED} more" if len(state.changed) > _NAMED else ""
-        yield f"files changed: {', '.join(state.changed[:_NAMED])}{more}"
-
-
 def result_text(state: AgentState) -> str:
     """The answer of a call that started an agent."""
-    notes = "".join(f"\n[{note}]" for note in (*state.notes, *changed_files(state)))
+    notes = "".join(f"\n[{note}]" for note in state.notes)
+    if state.changed:
+        more = f" and {len(state.changed) - _NAMED} more" if len(state.changed) > _NAMED else ""
+        notes += f"\n[files changed: {', '.join(state.changed[:_NAMED])}{more}]"
     if state.status == "running":
         how = f"TaskOutput waits for its result; TaskStop ends it; handle: {state.handle}"
         return f"The agent works in the background. {how}{notes}\n{last_line(state)}"

@@ -27,11 +27,6 @@ def code_lines(text: str) -> list[str]:
     return _BREAK.split(text) if "\r" in text else text.split("\n")
 
 
-def line_starts(text: str) -> list[int]:
-    """Return the index of the first character of each of `code_lines(text)`."""
-    return [0, *(found.end() for found in _BREAK.finditer(text))]
-
-
 def to_units(line: str, index: int, encoding: Encoding) -> int:
     """Return the number of units before character `index` (from 0) of `line`."""
     if encoding == "utf-32" or line.isascii():
@@ -96,7 +91,7 @@ def apply_edits(text: str, edits: Iterable[TextEdit], encoding: Encoding) -> str
     Raises:
         InvalidEdit: a position is not in the text or inside a character, or edits overlap.
     """
-    lines, starts = code_lines(text), line_starts(text)
+    lines, starts = code_lines(text), [0, *(found.end() for found in _BREAK.finditer(text))]
 
     def offset(position: Position) -> int:
         line, units = position

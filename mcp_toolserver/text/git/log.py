@@ -23,6 +23,7 @@ _ADDRESS = re.compile(
 )
 _BLANK = "[redacted]"
 _SSH = "ssh://"
+_BRANCH = re.compile(r"refs/(?:heads|remotes)/(.+)(?<!/HEAD)")
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -43,18 +44,11 @@ def references(answer: bytes) -> tuple[tuple[GitBranch, ...], int]:
     names = [field.removeprefix("\n") for field in fields[:-1:_BRANCH_FIELDS]]
     rest = zip(*(fields[number:-1:_BRANCH_FIELDS] for number in range(1, _BRANCH_FIELDS)), strict=False)
     found = tuple(
-        GitBranch(name=branch, commit=commit, date=date, upstream=upstream, current=current == "*")
+        GitBranch(name=branch[1], commit=commit, date=date, upstream=upstream, current=current == "*")
         for name, (commit, date, upstream, current) in zip(names, rest, strict=False)
-        if (branch := _branch_name(name))
+        if (branch := _BRANCH.fullmatch(name))
     )
     return found, sum(name.startswith("refs/tags/") for name in names)
-
-
-def _branch_name(reference: str) -> str:
-    for start in ("refs/heads/", "refs/remotes/"):
-        if reference.startswith(start) and not reference.endswith("/HEAD"):
-            return reference.removeprefix(start)
-    return ""
 
 
 def blamed(answer: bytes) -> Iterator[GitLine]:
