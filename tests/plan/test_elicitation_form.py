@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as some
 
-from mcp_toolserver.capabilities.user import Answers, Choice, Question
-from mcp_toolserver.protocol.elicitation import MAX_CHARACTERS, Content, Form
+from mcp_toolserver.capabilities.user import Answers, Choice, FormContent, Question
+from mcp_toolserver.protocol.elicitation import MAX_CHARACTERS, Form
 from tests.support.extent import examples
 
 WORDS = Question(text="Why?")
@@ -56,7 +56,7 @@ def test_there_is_a_flat_field_for_each_question() -> None:
 
 
 SWITCHES = form(SEVERAL, lists=False)
-ANSWERS: tuple[tuple[Form, Content, Answers | None], ...] = (
+ANSWERS: tuple[tuple[Form, FormContent, Answers | None], ...] = (
     (form(WORDS), {"answer_1": "so"}, (("so",),)),
     (form(WORDS), {"answer_1": "x" * MAX_CHARACTERS}, (("x" * MAX_CHARACTERS,),)),
     (form(ONE), {"answer_1": "b"}, (("b",),)),

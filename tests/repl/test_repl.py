@@ -443,7 +443,7 @@ async def test_calls_in_one_session_take_turns_until_it_has_ended(server: Dispat
     assert [len(result.text) for result in results] == [2, 3, 4]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: add("d", end_session=True))
-        await anyio.lowlevel.checkpoint()
+        await anyio.wait_all_tasks_blocked()
         tasks.start_soon(add, "e")
     assert [result.error for result in results[3:]] == [None, "not_found"]
 
