@@ -50,8 +50,11 @@ def test_every_command_stays_in_the_scene_should_the_sandbox_have_a_hole() -> No
 @pytest.mark.parametrize(
     ("user", "mode"),
     [
-        pytest.param(user, mode, id=f"{user}-{mode}", marks=pytest.mark.xdist_group(user))
-        for user, mode in ((USERS[0], WORKSPACE_WRITE), (USERS[-1], PROTECTED_GIT))
+        pytest.param(user, mode, id=f"{user}-{mode}", marks=marks)
+        for user, mode, marks in (
+            (USERS[0], WORKSPACE_WRITE, pytest.mark.xdist_group(USERS[0])),
+            (USERS[-1], PROTECTED_GIT, pytest.mark.long),
+        )
     ],
 )
 def test_no_sequence_plants_or_changes_a_protected_name(user: str, mode: str) -> None:

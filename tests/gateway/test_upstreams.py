@@ -335,7 +335,7 @@ def test_a_file_that_asks_for_too_much_or_cannot_be_read_stops_the_start(at: Pla
 
 
 @pytest.mark.requirement("SW-34", "SW-35")
-@pytest.mark.parametrize("kind", ["http", "sse"])
+@pytest.mark.parametrize("kind", ["http", pytest.param("sse", marks=pytest.mark.long)])
 async def test_a_server_with_an_address_needs_what_the_operator_maps(
     at: Place, tmp_path: Path, kind: str
 ) -> None:

@@ -133,6 +133,10 @@ BEFORE = {"wrap": "", "upstreams": "mcp__doer__"}
 """What precedes the names of tools, by the door that leads to their server."""
 
 
+IN_GATE = (("read-only", "upstreams", "auto"), ("workspace-write", "wrap", "legacy"))
+"""Modes, doors and eras that the gate tries; the long step tries all."""
+
+
 async def attempted(client: Client, code: str, door: str = "wrap") -> str:
     return unframed(text(await client.call_tool(f"{BEFORE[door]}attempt", {"code": code})))
 
@@ -142,9 +146,15 @@ def unframed(said: str) -> str:
     return re.sub(r"^\[untrusted content of the MCP server .*\n|\n\[untrusted content .* ends\]", "", said)
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("door", BEFORE)
-@pytest.mark.parametrize("mode", ["read-only", "workspace-write"])
+@pytest.mark.parametrize(
+    ("mode", "door", "era"),
+    [
+        pytest.param(mode, door, era, marks=() if (mode, door, era) in IN_GATE else pytest.mark.long)
+        for mode in ("read-only", "workspace-write")
+        for door in BEFORE
+        for era in ERAS
+    ],
+)
 async def test_a_server_does_no_more_than_the_mode_allows(
     ground: Ground, mode: str, door: str, era: str
 ) -> None:
@@ -216,7 +226,7 @@ def test_a_signal_ends_the_server_and_records_its_calls(ground: Ground) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
 async def test_one_process_forks_the_brokers_of_upstream_servers_and_all_end_with_the_server(
     ground: Ground, number: signal.Signals
 ) -> None:
