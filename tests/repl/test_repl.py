@@ -429,12 +429,12 @@ async def test_a_handle_that_was_never_given_finds_nothing(server: Dispatcher) -
     assert "shell" in result.text
 
 
-async def test_calls_in_one_session_take_turns_until_it_has_ended(server: Dispatcher) -> None:
+async def test_calls_in_one_session_take_turns_until_it_has_ended(server: Dispatcher, folder: Path) -> None:
     session = await started(server, "shell", "x=")
     results: list[Result] = []
 
     async def add(letter: str, **more: Any) -> None:
-        code = f"sleep 0.2; x=${{x}}{letter}; echo $x"
+        code = f"touch runs-{letter}; sleep 0.2; x=${{x}}{letter}; echo $x"
         results.append(await repl(server, "shell", code, session=session, **more))
 
     async with anyio.create_task_group() as tasks:
@@ -443,7 +443,7 @@ async def test_calls_in_one_session_take_turns_until_it_has_ended(server: Dispat
     assert [len(result.text) for result in results] == [2, 3, 4]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: add("d", end_session=True))
-        await anyio.wait_all_tasks_blocked()
+        await until((folder / "root/runs-d").exists)
         tasks.start_soon(add, "e")
     assert [result.error for result in results[3:]] == [None, "not_found"]
 
