@@ -21,8 +21,9 @@ from mcp_toolserver.runtime.git.hardening import parse_config
 from mcp_toolserver.runtime.git.repository import MAX_PATHS
 from mcp_toolserver.runtime.git.switch import Head, Move, change_branch, head_of, perform, plan
 from mcp_toolserver.runtime.git.versions import filters, refuse_filtered
+from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.git.names import Author, parse_author
-from mcp_toolserver.text.git.status import counted, is_unmerged, parsed
+from mcp_toolserver.text.git.status import is_unmerged, parsed
 
 _TRUE = frozenset({"true", "yes", "on", "1", ""})
 

@@ -26,7 +26,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.interactive import start_interactive
 from mcp_toolserver.text.file_names import lies_in
 from mcp_toolserver.text.git.log import blanked
-from mcp_toolserver.text.git.status import counted
+from mcp_toolserver.text.git.messages import counted
 
 SECONDS = 300.0
 _SHOWN = 20

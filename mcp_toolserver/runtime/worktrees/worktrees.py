@@ -35,8 +35,9 @@ from mcp_toolserver.runtime.git.work_trees import (
     remove_work_tree,
 )
 from mcp_toolserver.stores.worktrees import StoredWorktree, StoredWorktrees, new_handle
+from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.git.names import check_worktree_name
-from mcp_toolserver.text.git.status import counted, parsed
+from mcp_toolserver.text.git.status import parsed
 
 BRANCH_PREFIX = "worktree-"
 

@@ -7,7 +7,7 @@ fetch or push.
 from typing import Self
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.status import MAX_BRANCHES, counted, file_lines
+from mcp_toolserver.text.git.messages import MAX_BRANCHES, counted, file_lines
 
 
 class GitBranch(t.Args):

@@ -6,7 +6,7 @@ author is the user's. It pushes nothing, and does not finish a merge or rebase.
 from typing import Self
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.status import MAX_FILES, counted, file_lines, hidden
+from mcp_toolserver.text.git.messages import MAX_FILES, counted, file_lines, hidden
 
 _MESSAGE = 16_000
 _PATHS = 1_000

@@ -4,7 +4,7 @@ becomes a line count per file.
 """
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.status import about, joined
+from mcp_toolserver.text.git.messages import about, joined
 
 
 class GitDiff(t.Args):

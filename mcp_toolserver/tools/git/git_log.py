@@ -5,7 +5,7 @@ patches use git_show.
 from collections.abc import Iterator
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.status import counted
+from mcp_toolserver.text.git.messages import counted
 
 
 class GitLog(t.Args):

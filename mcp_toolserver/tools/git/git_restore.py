@@ -7,7 +7,7 @@ are restored or none. The index, other files and the branch stay as they are; fi
 from collections.abc import Sequence
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.status import counted
+from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.undo_note import brief_undo_note, undo_help
 
 _PATHS = 100

@@ -3,7 +3,7 @@ the changes inside it.
 """
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.status import about, joined
+from mcp_toolserver.text.git.messages import about, joined
 
 
 class GitShow(t.Args):

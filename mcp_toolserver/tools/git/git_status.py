@@ -3,7 +3,8 @@ staged state, the second the unstaged state; `??` is untracked.
 """
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.status import counted, hidden, long, short
+from mcp_toolserver.text.git.messages import counted, hidden
+from mcp_toolserver.text.git.status import long, short
 
 _ENTRIES = 1_000
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from mcp_toolserver import tool as t
 from mcp_toolserver.text.address_or_path import CloneSource
-from mcp_toolserver.text.git.status import counted
+from mcp_toolserver.text.git.messages import counted
 
 
 class RepoClone(t.Args):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.status import MAX_BRANCHES, counted
+from mcp_toolserver.text.git.messages import MAX_BRANCHES, counted
 
 _MOST = 20
 """Languages, folders and remotes that are named."""

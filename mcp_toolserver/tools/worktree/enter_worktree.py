@@ -7,8 +7,8 @@ and files stored through a filter are not written. Leave it with ExitWorktree. H
 from typing import Annotated
 
 from mcp_toolserver import tool as t
+from mcp_toolserver.text.git.messages import counted
 from mcp_toolserver.text.git.names import MAX_NAME, check_worktree_name
-from mcp_toolserver.text.git.status import counted
 
 MAX_LEFT_OUT = 10
 """Files that the text names."""

@@ -8,7 +8,7 @@ unless discard_changes is set. A branch with commits of its own is kept in any c
 """
 
 from mcp_toolserver import tool as t
-from mcp_toolserver.text.git.status import counted
+from mcp_toolserver.text.git.messages import counted
 
 MAX_FILES = 50
 """Files that the text names."""

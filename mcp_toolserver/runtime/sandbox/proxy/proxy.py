@@ -20,13 +20,8 @@ from mcp_toolserver.runtime.sandbox.broker import messages
 from mcp_toolserver.runtime.sandbox.broker.fd_passing import receive_packet
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, lock_proxy
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts, is_number, spelled
-from mcp_toolserver.runtime.sandbox.proxy.http_request import (
-    ACCESS_DENIED,
-    ProxyRequest,
-    Rejected,
-    parse_request,
-    server_name,
-)
+from mcp_toolserver.runtime.sandbox.proxy.client_hello import ACCESS_DENIED, server_name
+from mcp_toolserver.runtime.sandbox.proxy.http_request import ProxyRequest, Rejected, parse_request
 
 MOST_CONNECTIONS, MOST_OF_A_SESSION = 512, 64
 """At once. Further ones wait until they are accepted."""
