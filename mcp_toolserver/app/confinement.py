@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 from mcp_toolserver.capabilities.permissions import Permission, ServerLock
 from mcp_toolserver.errors import SettingsError
@@ -28,9 +27,6 @@ from mcp_toolserver.runtime.web.options import checked_key, key_files, read_key
 from mcp_toolserver.runtime.which import is_inside
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.state_dir import make_state_folder, state_folder
-
-if TYPE_CHECKING:
-    pass
 
 MIB = 1 << 20
 

@@ -67,7 +67,7 @@ class Pins:
                 return record
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             pass
         raise SettingsError(f"the pins in {path} cannot be read; remove them to pin anew")
 

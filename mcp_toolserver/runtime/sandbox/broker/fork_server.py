@@ -33,7 +33,7 @@ def _serve(waiting: dict[int, tuple[socket.socket, Callable[[], NoReturn]]]) -> 
             # If it cannot be forked, the server notices that its channel is closed.
             with end, contextlib.suppress(OSError):
                 if end.recv(1) and os.fork() == 0:
-                    serve()
+                    run_in_fork(serve)
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
