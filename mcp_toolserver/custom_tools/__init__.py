@@ -19,6 +19,7 @@ from mcp_toolserver.capabilities.permissions import Permission as Permission
 from mcp_toolserver.capabilities.requirements import RequirementSet as RequirementSet
 from mcp_toolserver.custom_tools.arguments import ToolParameter as ToolParameter
 from mcp_toolserver.custom_tools.build import *
+from mcp_toolserver.custom_tools.loop import *
 from mcp_toolserver.custom_tools.registry import *
 from mcp_toolserver.custom_tools.tool import *
 from mcp_toolserver.errors import *
