@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
 
@@ -165,16 +166,12 @@ class ConnectionStats:
             self.limiter.release(self.client)
 
 
-Source = ObjectReceiveStream[SessionMessage | Exception]
-Sink = ObjectSendStream[SessionMessage]
-
-
 @dataclass(eq=False, frozen=True)
-class Incoming(Source):
+class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
     """Messages from the client. Answers a request over the limit with an error instead of passing it on."""
 
-    source: Source
-    sink: Sink
+    source: ReadStream[SessionMessage | Exception]
+    sink: WriteStream[SessionMessage]
     stats: ConnectionStats
 
     async def next_cancellation(self) -> SessionMessage | None:
@@ -229,8 +226,8 @@ class Incoming(Source):
 
 
 @dataclass(eq=False)
-class Outgoing(Sink):
-    sink: Sink
+class Outgoing(ObjectSendStream[SessionMessage]):
+    sink: WriteStream[SessionMessage]
     stats: ConnectionStats
 
     async def send(self, item: SessionMessage) -> None:
