@@ -1,6 +1,7 @@
 """A source tree to search, the same on every machine."""
 
 import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def grown(folder: Path, files: int) -> Path:
     """The tree of `files` files below `folder`, made on first need."""
     tree = folder / "tree"
     if not tree.exists():
-        (tree / ".git").mkdir(parents=True)
+        subprocess.run(["git", "init", "--quiet", str(tree)], check=True)
         (tree / ".gitignore").write_text("build/\n*.log\n", encoding="utf-8")
         chance = random.Random(20_000)
         for number, name in enumerate(_names(files)):
