@@ -23,7 +23,7 @@ from tests import ROOT
 from tests.macos import caseless_volume
 from tests.support.live import Setup, connected, text
 
-pytestmark = pytest.mark.xdist_group("caseless")
+pytestmark = [pytest.mark.xdist_group("caseless"), pytest.mark.long]
 
 DECOMPOSED, COMPOSED = "cafe\u0301", "caf\u00e9"
 

@@ -46,6 +46,7 @@ def wheel(built: Path) -> Path:
     return found
 
 
+@pytest.mark.long
 def test_the_checker_of_the_package_index_accepts_both_files(built: Path) -> None:
     files = sorted(built.iterdir())
     assert [file.suffix for file in files] == [".whl", ".gz"]

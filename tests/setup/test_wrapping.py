@@ -277,6 +277,7 @@ def test_an_entry_that_the_client_changes_meanwhile_is_not_overwritten(
     assert command_of(content["mcpServers"]["a"])[-2:] == ("--", "a")
 
 
+@pytest.mark.long
 async def test_real_servers_are_tried_and_a_client_uses_them_confined(home: Path) -> None:
     """One that does not start when confined keeps its entry."""
     data = home.parent / "data"
