@@ -31,12 +31,8 @@ _CLONE_PARENT = 0x8000
 
 _SERVE = "import sys; sys.path.insert(0, sys.argv[1]); from tests.support import forks as f; f.serve()"
 
-_BROKER_MODULES = (Broker.module,)
-
-_SERVER_MODULES = (
-    *("mcp_toolserver", "mcp_toolserver.main", "mcp_toolserver.app.compose", "mcp_toolserver.app.serve"),
-    *("mcp_toolserver.protocol.http.server", "mcp_toolserver.protocol.stdio.server"),
-)
+_MODULES = ("main", "app.compose", "app.serve", "protocol.http.server", "protocol.stdio.server")
+"""Of the program, to serve."""
 
 _OF_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_")
 """How the names of variables begin that an interpreter reads when it starts."""
@@ -58,7 +54,7 @@ def start_broker(policy: BrokerPolicy) -> Broker:
 
 def _spawn_broker(module: str, server_end: int, policy: int) -> int:
     given = [module, os.getcwd(), dict(os.environ)]
-    return _forked_from(_BROKER_MODULES, given, policy, server_end)
+    return _forked_from("broker", given, policy, server_end)
 
 
 def fork_servers() -> None:
@@ -88,7 +84,7 @@ def _fork_or_exec(words: Sequence[bytes], *given: Any) -> int:
         return _fork_exec(words, *given)
     asked = [arguments.split("\0")[1:], str(ROOT), environment, new_session]
     ends = [own if end == -1 else end for own, end in enumerate((stdin, stdout, stderr))]
-    return _forked_from(_SERVER_MODULES, asked, *ends, around=tuple(user.split("\0")[:-1]))
+    return _forked_from("mcp_toolserver", asked, *ends, around=tuple(user.split("\0")[:-1]))
 
 
 _PROGRAM = "\0".join((sys.executable, "-m", "mcp_toolserver"))
@@ -104,22 +100,20 @@ def _of_interpreter(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name.startswith(_OF_INTERPRETER)}
 
 
-def _forked_from(
-    modules: Sequence[str], given: Sequence[object], *descriptors: int, around: tuple[str, ...] = ()
-) -> int:
-    """Fork the process that has `modules` and that `around` started; returns the child."""
-    at = _forks(os.getpid(), modules, around)
+def _forked_from(kind: str, given: Sequence[object], *descriptors: int, around: tuple[str, ...] = ()) -> int:
+    """Fork the process of this kind that `around` started; returns the child."""
+    at = _forks(os.getpid(), kind, around)
     socket.send_fds(at, [json.dumps(given).encode()], descriptors)
     return int(at.recv(32))
 
 
 @cache
-def _forks(_: int, modules: Sequence[str], around: tuple[str, ...]) -> socket.socket:
+def _forks(_: int, kind: str, around: tuple[str, ...]) -> socket.socket:
     """A channel to the process that forks for the process with this id."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        isolated = ["-I"] if modules == _BROKER_MODULES else []
-        command = [*around, sys.executable, *isolated, "-c", _SERVE, str(ROOT), *modules]
+        isolated = ["-I"] if kind == "broker" else []
+        command = [*around, sys.executable, *isolated, "-c", _SERVE, str(ROOT), kind]
         actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), SERVER_END)]
         os.posix_spawnp(command[0], command, dict(os.environ), file_actions=actions)
     return ours
@@ -127,14 +121,12 @@ def _forks(_: int, modules: Sequence[str], around: tuple[str, ...]) -> socket.so
 
 def serve() -> None:
     """Fork until the process that asks has ended."""
-    modules = tuple(sys.argv[2:])
-    if modules != _BROKER_MODULES:
-        from mcp_toolserver.protocol.stdio import lazy_sdk
-
-        lazy_sdk.load()
-    for module in modules:
-        importlib.import_module(module)
-    become = _become_broker if modules == _BROKER_MODULES else _become_server
+    if sys.argv[2] == "broker":
+        importlib.import_module(Broker.module)
+        become = _become_broker
+    else:
+        _import_server()
+        become = _become_server
     with socket.socket(fileno=SERVER_END) as at:
         while (asked := socket.recv_fds(at, 1 << 20, 3))[0]:
             given, descriptors, *_ = asked
@@ -144,6 +136,20 @@ def serve() -> None:
             at.send(str(pid).encode())
             for descriptor in descriptors:
                 os.close(descriptor)
+
+
+def _import_server() -> None:
+    from mcp_toolserver.protocol.stdio import lazy_sdk
+
+    lazy_sdk.load()
+    for name in _MODULES:
+        importlib.import_module(f"mcp_toolserver.{name}")
+    from mcp_toolserver.pipeline.registry import discover
+    from mcp_toolserver.text.json_schema import plain_schema
+
+    for entry in discover():
+        # Pydantic builds a model when it is first asked.
+        plain_schema(entry.spec.args)
 
 
 def _forked() -> int:
