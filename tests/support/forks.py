@@ -6,6 +6,7 @@ and one thread. The process that forks brokers imports nothing large, as brokers
 """
 
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -150,6 +151,8 @@ def _import_server() -> None:
     for entry in discover():
         # Pydantic builds a model when it is first asked.
         plain_schema(entry.spec.args)
+    # A fork that collects garbage would get copies of all pages.
+    gc.freeze()
 
 
 def _forked() -> int:
