@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.macos import linux_guarantees
-from tests.support import forks, process_layer
+from tests.support import process_layer
 from tests.support.extent import IN_FULL
 from tests.support.official import WITHOUT, is_wanted
 
@@ -37,7 +37,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     process_layer.select(str(config.getoption("process_layer")))
-    forks.fork_servers()
     if config.getoption("caseless"):
         from tests.macos import caseless_volume
 

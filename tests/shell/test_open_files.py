@@ -12,7 +12,6 @@ import pytest_asyncio
 from mcp import Client
 
 from tests.support.confinement import FULL, WORKSPACE_WRITE
-from tests.support.forks import own_interpreters
 from tests.support.live import SharedServers, text
 from tests.support.processes import PATIENCE, arguments, processes, status
 
@@ -35,8 +34,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory, mode: str) -> AsyncGe
     # Not those of other tests: this one runs out of descriptors.
     servers = SharedServers(tmp_path_factory.mktemp("files"))
     setup = servers.setup(mode)
-    with own_interpreters():
-        client = await servers.client(setup)
+    client = await servers.client(setup)
     parents = {pid: int(status(pid).get("PPid", 0)) for pid in processes()}
     ours = {pid for pid in parents if str(setup.home / "state") in arguments(pid)}
     (server,) = (pid for pid in ours if parents[pid] == os.getpid())

@@ -4,7 +4,6 @@ The scene lies where commands can see it: a temporary folder would be hidden fro
 that they cannot even see proves nothing.
 """
 
-import atexit
 import os
 import re
 import shutil
@@ -15,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -277,18 +275,18 @@ AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 
 
 def as_user(of: Scene) -> tuple[str, ...]:
-    """What goes before a command for it to run as the user of the scene."""
-    return () if of.user == "root" or os.geteuid() != 0 else _as_nobody()
+    """What goes before a command for it to run as the user of the scene.
 
-
-@cache
-def _as_nobody() -> tuple[str, ...]:
-    """The interpreter may lie in a home folder that nobody else may enter. Such folders are replaced, for
-    this user alone, by ones that hold only what it takes to run the server."""
+    The interpreter may lie in a home folder that nobody else may enter. Such folders are replaced, for that
+    process alone, by ones that hold only what it takes to run the server.
+    """
+    if of.user == "root" or os.geteuid() != 0:
+        return ()
     needed = [Path(path) for path in dict.fromkeys((sys.base_prefix, sys.prefix, str(ROOT)))]
     closed = {path: folder for path in needed if (folder := _closed_to_others(path))}
-    aside = {path: tempfile.mkdtemp(prefix="mcp-toolserver-test-") for path in closed}
-    atexit.register(lambda: [os.rmdir(place) for place in aside.values()])
+    aside = {path: of.base.parent / f"{of.base.name}/run/{number}" for number, path in enumerate(closed)}
+    for path in aside.values():
+        path.mkdir(parents=True, exist_ok=True)
     steps = [
         *(f"mount --bind {path} {place}" for path, place in aside.items()),
         *(f"mount -t tmpfs -o mode=755 tmpfs {folder}" for folder in dict.fromkeys(closed.values())),

@@ -39,7 +39,7 @@ from mcp_toolserver.tools.shell.bash import TOOL as BASH
 from mcp_toolserver.tools.tasks.task_output import TOOL as TASK_OUTPUT
 from mcp_toolserver.tools.tasks.task_stop import TOOL as TASK_STOP
 from tests import ROOT
-from tests.support.forks import start_broker
+from tests.support.broker_forks import start_broker
 from tests.support.workbench import Person, dispatcher, machine, required, with_services
 
 FULL = "danger-full-access"

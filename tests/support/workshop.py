@@ -24,7 +24,7 @@ from mcp_toolserver.settings import Settings
 from mcp_toolserver.tool_spec import Runtime
 from tests import ROOT
 from tests.search.searching import RIPGREP
-from tests.support.forks import start_broker
+from tests.support.broker_forks import start_broker
 from tests.support.workbench import Person
 
 SCRATCH = ("/tmp", "/var/tmp", "/dev/shm", "/run")

@@ -31,7 +31,7 @@ from mcp_toolserver.stores.board import Claim, Outcome, StoredBoard
 from mcp_toolserver.stores.cron import Claim as Due
 from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedules
 from mcp_toolserver.stores.database import Database
-from tests.support.forks import start_broker
+from tests.support.broker_forks import start_broker
 from tests.support.workbench import Person
 from tests.support.workshop import granted
 
