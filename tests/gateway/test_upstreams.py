@@ -142,19 +142,19 @@ async def test_tools_have_their_server_in_their_name_and_say_what_they_share_it_
     shown = (
         "TOOLS = [tool('read_file', 'Reads.\\u200b'), tool('a.b'), tool('a_b'), tool('x' * 140), tool('off')]"
     )
-    one = {"behaviour": shown, "tools": ["[!o]*"]}
-    async with upstreams(at, {"one": one, "two": "TOOLS = [tool('ReadFile')]"}) as app:
+    left = {"behaviour": shown, "tools": ["[!o]*"]}
+    async with upstreams(at, {"left": left, "right": "TOOLS = [tool('ReadFile')]"}) as app:
         await app.registry.foreign.look()
         tools = listed(app)
-        assert list(tools)[:1] == ["mcp__one__a_b"]
-        assert re.fullmatch(r"mcp__one__a_b_[0-9a-f]{8}", list(tools)[1])
+        assert list(tools)[:1] == ["mcp__left__a_b"]
+        assert re.fullmatch(r"mcp__left__a_b_[0-9a-f]{8}", list(tools)[1])
         assert all(len(name) <= 128 for name in tools)
         assert not any("off" in name for name in tools)
-        assert "does not offer" in await said(app, "MCP", server="one", tool="off")
-        text = tools["mcp__one__read_file"]
-        assert text.startswith("[one] Reads.\\u{200b}")
+        assert "does not offer" in await said(app, "MCP", server="left", tool="off")
+        text = tools["mcp__left__read_file"]
+        assert text.startswith("[left] Reads.\\u{200b}")
         assert "not the one of mcp-toolserver" in text
-        assert "[two has a tool of this name, too.]" in text
+        assert "[right has a tool of this name, too.]" in text
         for twin in list(tools)[:2]:
             assert await said(app, twin, a=1) == '{"a": 1}'
 
@@ -511,8 +511,7 @@ async def test_resources_of_servers_are_offered_and_read_by_the_rules_of_the_too
     deny = ("ReadMcpResource(note://secret)", "ListMcpResources(two)")
     one = "toolserver://upstreams/one/"
     async with upstreams(at, servers, deny=deny) as app, Client(mcp_server(app)) as client:
-        # On a busy machine the first look may find the server too slow, and the next one comes after 60 s.
-        with anyio.fail_after(180):
+        with anyio.fail_after(60):
             while not (
                 shown := [
                     resource
