@@ -30,8 +30,7 @@ LINUX_ONLY = (
         f"tests/app/test_shutdown.py::test_a_server_on_stdio_ends_with_all_that_it_started[{case}]"
         for case in ("end-of-input-workspace-write",)
     ),
-    "tests/repl/test_repl.py::test_a_server_that_the_kernel_holds_runs_sessions",
-    "tests/repl/test_repl.py::test_python_plots_where_nothing_can_be_written",
+    "tests/repl/test_repl.py::test_figures_come_back_once_as_pictures_where_nothing_can_be_written",
     "tests/repl/test_repl.py::test_where_only_landlock_is_there_sessions_run_and_write_nothing",
     "tests/repl/test_repl.py::test_an_interpreter_that_the_sandbox_hides_is_named",
     "tests/git/test_enter_worktree.py::test_a_rule_on_a_file_holds_in_a_worktree_too",

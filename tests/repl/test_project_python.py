@@ -57,7 +57,7 @@ def server(started: Server) -> Server:
 
 one_server = pytest.mark.parametrize(
     ("user", "mode"),
-    [pytest.param(USERS[0], READ_ONLY, marks=pytest.mark.xdist_group(USERS[0]))],
+    [pytest.param(USERS[-1], READ_ONLY, marks=pytest.mark.xdist_group(USERS[-1]))],
     indirect=True,
 )
 """For what the driver decides before it starts an interpreter."""

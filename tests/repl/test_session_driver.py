@@ -23,7 +23,7 @@ from tests.support.workshop import program
 PYENV = Path("~/.pyenv/versions").expanduser()
 
 
-PYTHONS = ("python3.8", "python3.9", "python3.12", "python3.14")
+PYTHONS = ("python3.8", "python3.14")
 
 
 def of_version(name: str) -> str | None:
