@@ -77,8 +77,12 @@ def test_our_answer_is_that_of_git(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
-def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(user: str) -> None:
-    with scene(user) as at, serving(at, *PROTECTED_GIT.split()) as server, collected() as case:
+def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(
+    servers: Callable[[str, str], Server], user: str
+) -> None:
+    server = servers(user, PROTECTED_GIT)
+    at = server.scene
+    with collected() as case:
         numbered = list(enumerate(ALL))
         for names in (numbered[start : start + 15] for start in range(0, len(ALL), 15)):
             script = "\n".join(built(name, number) for number, name in names)
@@ -93,6 +97,7 @@ def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(user: str) -
                     assert inside not in left
                     assert name not in LAYOUTS or (f"{inside}/HEAD made" in said) == (inside in made)
                     assert (at.root / f"l{number}").is_dir()
+    user_runs(at, "rm -rf l* store half none")
 
 
 @pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
@@ -113,12 +118,13 @@ def test_no_order_and_no_time_between_commands_completes_a_layout(
     server.bash("rm -rf late o?")
 
 
-def test_a_root_becomes_no_repository() -> None:
+def test_a_root_becomes_no_repository_and_one_of_the_user_keeps_its_configuration() -> None:
+    # While a command runs, as one may on a shared server, a new repository is judged by its content alone.
     with scene(USERS[-1]) as at:
         plain = at.base / "run/plain"
         plain.mkdir()
         at.own()
-        with serving(at, WORKSPACE_WRITE, roots=[plain]) as server:
+        with serving(at, WORKSPACE_WRITE, roots=[plain, at.root]) as server:
             assert "HEAD" in server.bash(f"{PARTS}; {REF}; mkdir hooks")
             assert repositories(plain.parent) == set()
             user_runs(at, f"cd {plain} && rm -rf * && git init -q --bare .")
@@ -127,21 +133,20 @@ def test_a_root_becomes_no_repository() -> None:
             assert not (plain / "config.worktree").exists()
             assert "evil" not in (plain / "config").read_text(encoding="utf-8")
 
-
-def test_a_repository_of_the_user_keeps_its_configuration_and_is_used() -> None:
-    # While a command runs, as one may on a shared server, a new repository is judged by its content alone.
-    with scene(USERS[-1]) as at, serving(at, WORKSPACE_WRITE) as server:
-        user_runs(at, "git init -q --bare kept && git clone -q kept copy 2>&1")
-        config = (at.root / "kept/config").read_bytes()
-        said = server.bash(
-            f"{EVIL} >> kept/config; touch kept/hooks/x; mv kept k; git -C kept rev-parse --git-dir"
-        )
-        assert "\n.\n" in said
-        assert (at.root / "kept/config").read_bytes() == config
-        assert not (at.root / "kept/hooks/x").exists()
-        for path in ("kept/config", "kept/hooks/x", "kept/HEAD", "kept/info/attributes", "kept/commondir"):
-            assert server.call("write_file", path=path, content="x", overwrite=True).is_error, path
-        assert not server.call("write_file", path="copy/config", content="x").is_error
+            user_runs(at, "git init -q --bare kept && git clone -q kept copy 2>&1")
+            kept = at.root / "kept"
+            config = (kept / "config").read_bytes()
+            said = server.bash(
+                f"{EVIL} >> kept/config; touch kept/hooks/x; mv kept k; git -C kept rev-parse --git-dir",
+                cwd=str(at.root),
+            )
+            assert "\n.\n" in said
+            assert (kept / "config").read_bytes() == config
+            assert not (kept / "hooks/x").exists()
+            for path in ("config", "hooks/x", "HEAD", "info/attributes", "commondir"):
+                said_of_path = server.call("write_file", path=f"{kept}/{path}", content="x", overwrite=True)
+                assert said_of_path.is_error, path
+            assert not server.call("write_file", path=f"{at.root}/copy/config", content="x").is_error
 
 
 CONTENT = {"HEAD": "ref: refs/heads/x\n", "config": "[core]\n", "objects/x": "x", "refs/x": "x"}

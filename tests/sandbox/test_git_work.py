@@ -67,7 +67,7 @@ def test_work_gives_the_same_answers_and_files_as_without_a_sandbox(user: str) -
         at.own()
         with copy_of(at, at.base) as outside, serving(at, WORKSPACE_WRITE) as server, collected() as case:
             server.start("exec sleep 600")
-            for number, (name, calls) in enumerate(list(WORK.items())[:: rounds(3, 1)]):
+            for number, (name, calls) in enumerate(list(WORK.items())[:: rounds(11, 1)]):
                 folder = "." if name.startswith("in the root") else f"case-{number}"
                 program = name.rpartition(": ")[2] if name.startswith("where") else "git"
                 # A shim of a version manager may be there without what it stands for.
