@@ -23,10 +23,13 @@ import pytest
 from mcp import Client
 from pydantic import FileUrl
 
+from mcp_toolserver.app.policy import hide_from_commands
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, candidates, spelled
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
 from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS
+from mcp_toolserver.settings import Settings
 from tests.lsp.stranger import stranger
 from tests.support import live
 from tests.support.confinement import (
@@ -43,8 +46,10 @@ from tests.support.confinement import (
     serving,
     visible_folder,
 )
-from tests.support.processes import broker, outcome, sandbox_in
+from tests.support.processes import broker, call, outcome, sandbox_in
 from tests.support.sessions import EACH_ONCE, each_once
+from tests.support.workbench import dispatcher, machine
+from tests.support.workshop import workshop
 
 WORD = "the-word-that-is-hidden"
 
@@ -134,10 +139,7 @@ def test_no_socket_outside_the_roots_is_reached(
             assert said.count("failed") == 3 * (len(streams) + 2), way
 
 
-def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached(
-    servers: Callable[[str, str], Server],
-) -> None:
-    server = servers(USERS[0], WORKSPACE_WRITE)
+def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached(server: Server) -> None:
     with visible_folder() as folder:
         server.bash("true")
         with contextlib.chdir(folder), listening(folder / "relative", bound_as="relative"):
@@ -234,7 +236,7 @@ PROTECTED = (".git", ".mcp.json", ".vscode", "hostile")
 SHOWN = ("conf/public", "deep/x/readable", "d/tracked")
 
 
-def with_rules(made: Scene, *rules: str) -> tuple[str, ...]:
+def with_rules(made: Scene) -> tuple[str, ...]:
     """The flags for a server with these deny rules, and what they hide in its root and outside."""
     for name in HIDDEN:
         put(made.root / name, WORD)
@@ -242,7 +244,7 @@ def with_rules(made: Scene, *rules: str) -> tuple[str, ...]:
     put(made.root / "deep/x/readable", "readable\n")
     put(made.outside / "far/word", WORD)
     everywhere = (f"Read({made.outside}/far/**)", f"Read({made.outside}/target)")
-    quoted = ", ".join(f'"{rule}"' for rule in rules or (*RULES, *everywhere))
+    quoted = ", ".join(f'"{rule}"' for rule in (*RULES, *everywhere))
     config = put(made.base / "config.toml", f"[rules]\ndeny = [{quoted}]\n")
     made.own()
     return ("--config", str(config))
@@ -274,27 +276,25 @@ def ruled() -> Generator[Callable[[str, str], Server]]:
 
 
 ATTACKS = {
-    "read": [f"cat {' '.join(HIDDEN)}"],
-    "list": ["ls -R secrets conf/private; grep -r . ."],
-    "copy": ["cp -r . /tmp/copy; cat /tmp/copy/*.key /tmp/copy/secrets/*", "cp -r . copied"],
+    "read": [f"cat {' '.join(HIDDEN)}; ls -R secrets conf/private"],
+    "copy": ["cp -r . /tmp/copy; cat /tmp/copy/*.key /tmp/copy/secrets/*; cp -r . copied"],
     "rename": ["mv secrets open; mv a.key a.txt; mv d/b.key b.txt", "cat open/word a.txt b.txt"],
     "rename an ancestor": [
-        "mv conf other; mv deep shallow; mv d e",
-        "cat other/private/word shallow/x/y/z.pem e/b.key; grep -r . other shallow e",
+        "mv deep/x deep/w; mv deep/x out; mv conf other; mv deep shallow; mv d e",
+        "cat deep/w/y/z.pem out/y/z.pem other/private/word shallow/x/y/z.pem e/b.key",
     ],
-    "rename a higher ancestor": ["mv deep/x deep/w; mv deep/x out", "cat deep/w/y/z.pem out/y/z.pem"],
     "link": [
         "ln a.key hard; ln secrets/word hard2; ln -s a.key soft; ln d/b.key conf/hard3",
         "cat hard hard2 soft conf/hard3",
     ],
     "exchange": [
         "python3 -c \"import ctypes; ctypes.CDLL(None).renameat2(-100, b'conf', -100, b'd', 2)\"",
-        "cat d/private/word conf/b.key; grep -r . d conf",
+        "cat d/private/word conf/b.key",
     ],
     "remove": ["rm -rf secrets a.key conf deep", "cat secrets/word a.key conf/private/word"],
     "unmount": ["umount secrets; mount --bind conf d; unshare -r umount -l secrets", "cat secrets/word"],
-    "move the root's content": ["mkdir in; mv [a-d]* in", "grep -r . in; cat in/a.key in/conf/private/word"],
-    "archive": ["tar cf /tmp/t . ; tar xOf /tmp/t", "tar cf t.tar .", "tar xOf t.tar"],
+    "move the root's content": ["mkdir in; mv [a-d]* in", "cat in/a.key in/conf/private/word"],
+    "archive": ["tar cf /tmp/t . ; tar xOf /tmp/t; tar cf t.tar .", "tar xOf t.tar"],
     "git": ["git add -A; git stash; git hash-object -w a.key secrets/word", "git diff; git log -p --all"],
 }
 
@@ -307,7 +307,7 @@ def test_no_sequence_of_commands_reads_what_a_rule_hides(
     for attack, scripts in ATTACKS.items():
         server = ruled(user, WORKSPACE_WRITE)
         root = server.scene.root
-        said = [server.call("bash", command=script).text for script in (*scripts, "grep -r -a . .")]
+        said = [server.call("bash", command=f"{script}; grep -r -a . .").text for script in scripts]
         read += [f"{attack}: {text}" for text in said if WORD in text]
         # It is where it was, and nowhere else.
         holding = {
@@ -348,8 +348,19 @@ def test_an_absolute_rule_holds_outside_the_roots(ruled: Callable[[str, str], Se
     said = ruled(USERS[0], READ_ONLY).bash("cat $O/far/word $O/target $O/kept")
     assert WORD not in said
     assert said.count("outside\n") == 1
-    # In full access nothing is hidden from commands.
-    assert WORD in ruled(USERS[0], FULL).bash("cat secrets/word")
+
+
+async def test_in_full_access_nothing_is_hidden_from_commands(tmp_path: Path) -> None:
+    async with workshop(tmp_path, deny=["Read(secrets/**)"]) as server:
+        word = put(tmp_path / "root/secrets/word", WORD)
+        assert (await call(server, "read_file", path=str(word))).error == "denied"
+        assert (await call(server, "bash", command="cat secrets/word")).text == WORD
+
+
+def test_a_rule_that_may_match_anywhere_stops_the_start(tmp_path: Path) -> None:
+    policy = dispatcher(machine(tmp_path), deny=["Read(/**/id_rsa)"]).policy
+    with broker(READ_ONLY) as started, pytest.raises(SettingsError, match="starts from"):
+        hide_from_commands(Settings(), policy, started, None)
 
 
 @pytest.mark.xdist_group(USERS[-1])
@@ -375,13 +386,6 @@ def test_a_folder_that_cannot_be_listed_is_hidden(ruled: Callable[[str, str], Se
     closed.chmod(0o311)
     assert WORD not in server.bash("cat closed/c.key; chmod 700 closed; cat closed/c.key")
     closed.chmod(0o755)
-
-
-def test_a_rule_that_may_match_anywhere_stops_the_start() -> None:
-    with scene(USERS[0]) as made:
-        flags = with_rules(made, "Read(/**/id_rsa)")
-        with pytest.raises(RuntimeError, match="starts from"), serving(made, READ_ONLY, *flags):
-            pass
 
 
 def test_hidden_paths_are_found_by_patterns_of_every_kind(tmp_path: Path) -> None:
@@ -414,28 +418,6 @@ def test_hidden_paths_are_found_by_patterns_of_every_kind(tmp_path: Path) -> Non
 
 
 CONTENT = {"mine": "mine\n", "theirs": WORD}
-
-
-def at(made: Scene, mode: str, *flags: str, more: Sequence[Path] = (), **environ: str) -> live.Setup:
-    """A server on the scene's root, which holds a folder `mine` to work in and a folder `theirs`."""
-    put(made.root / "mine/f", "mine\n")
-    for place in (made.root / "theirs", made.root, *more):
-        put(place / "f", WORD)
-    made.own()
-    roots = [word for root in more for word in ("--root", str(root))]
-    return of_user(made, made.root, mode, *flags, *roots, **environ)
-
-
-def of_user(made: Scene, root: Path, mode: str, *flags: str, **environ: str) -> live.Setup:
-    """A server as the scene's user."""
-    return live.Setup(
-        root=root,
-        home=made.base,
-        mode=mode,
-        flags=flags,
-        environ={**made.environment, **environ},
-        around=as_user(made),
-    )
 
 
 def works_in(folders: Iterable[Path]) -> Callable[[Any], Awaitable[mcp.ListRootsResult]]:
@@ -487,8 +469,8 @@ class Listening:
     mode: str
     url: str
 
-    def client(self, *folders: Path) -> AbstractAsyncContextManager[Client]:
-        """A client that works in these folders."""
+    def client(self, folders: Iterable[Path]) -> AbstractAsyncContextManager[Client]:
+        """A client that works in these folders of the root."""
         return live.connected_to(self.url, "http", mode="legacy", list_roots_callback=works_in(folders))
 
 
@@ -498,19 +480,29 @@ def narrowed(request: pytest.FixtureRequest) -> Generator[Listening]:
     user, mode = request.param
     with scene(user) as made:
         programs = stranger(put(made.base / "run/a", "").parent, PEEKING, "gopls")
-        put(made.root / "hidden/f", WORD)
+        put(made.root / "mine/f", "mine\n")
+        second = made.base / "second"
+        for folder in (made.root / "theirs", made.root / "hidden", made.root, second):
+            put(folder / "f", WORD)
         put(made.root / "mine/a.go", "package x\n")
         put(made.root / "mine/go.mod", "")
         config = put(made.base / "config.toml", '[rules]\ndeny = ["Read(hidden/**)"]\n')
-        path = f"{programs}:{os.environ['PATH']}"
-        setup = at(made, mode, "--config", str(config), more=[made.base / "second"], PATH=path)
+        made.own()
+        setup = live.Setup(
+            root=made.root,
+            home=made.base,
+            mode=mode,
+            flags=("--config", str(config), "--root", str(second)),
+            environ={**made.environment, "PATH": f"{programs}:{os.environ['PATH']}"},
+            around=as_user(made),
+        )
         with live.serving(setup, "http") as url:
             yield Listening(made, mode, url)
 
 
 async def test_a_command_sees_the_roots_of_its_client_and_no_others(narrowed: Listening) -> None:
     place, second = narrowed.place, narrowed.place.base / "second"
-    async with narrowed.client(place.root / "mine") as client:
+    async with narrowed.client([place.root / "mine"]) as client:
         for way in WAYS:
             outward = f"{place.root} {place.root}/theirs {second}"
             said = await output_by(
@@ -527,48 +519,45 @@ async def test_a_command_sees_the_roots_of_its_client_and_no_others(narrowed: Li
 
 
 async def test_two_clients_over_http_see_each_their_own_roots(narrowed: Listening) -> None:
-    for _ in range(2):
-        for name, other in (("mine", "theirs"), ("theirs", "mine")):
-            async with narrowed.client(narrowed.place.root / name) as client:
-                said = await call_text(client, "bash", command=f"cat f; cat ../{other}/f")
-                assert CONTENT[name] in said
-                assert CONTENT[other] not in said
+    for name, other in (("mine", "theirs"), ("theirs", "mine"), ("mine", "theirs")):
+        async with narrowed.client([narrowed.place.root / name]) as client:
+            said = await call_text(client, "bash", command=f"cat f; cat ../{other}/f")
+            assert CONTENT[name] in said
+            assert CONTENT[other] not in said
 
 
 async def test_a_language_server_sees_the_roots_of_its_client_and_nothing_hidden(narrowed: Listening) -> None:
     place = narrowed.place
     asked = {"operation": "hover", "path": str(place.root / "mine/a.go"), "line": 1, "query": "x"}
-    async with narrowed.client(place.root) as client:
+    async with narrowed.client([place.root]) as client:
         said = await call_text(client, "LSP", **asked)
         assert f"theirs={WORD}" in said, said
         assert f"hidden={WORD}" not in said
     # The next client does not share that language server.
-    async with narrowed.client(place.root / "mine") as client:
+    async with narrowed.client([place.root / "mine"]) as client:
         said = await call_text(client, "LSP", **asked)
         assert "mine=mine" in said, said
         assert "theirs" not in said
 
 
-async def test_a_session_does_not_outlast_the_roots_it_was_started_with() -> None:
+async def test_a_session_does_not_outlast_the_roots_it_was_started_with(narrowed: Listening) -> None:
     reading = {"language": "shell", "code": "cat ../theirs/f"}
-    with scene(USERS[0]) as made:
-        works = [made.root / "mine", made.root / "theirs"]
-        async with live.connected(at(made, READ_ONLY), list_roots_callback=works_in(works)) as client:
-            said = await call_text(client, "REPL", **reading, session="new")
-            assert WORD in said
-            handle = re.findall(r"repl_[0-9a-f]{6}", said)[0]
-            works.pop()
-            await client.session.send_roots_list_changed()
-            said = await call_text(client, "REPL", **reading, session=handle)
-            assert WORD not in said
-            assert "Start another" in said
+    works = [narrowed.place.root / "mine", narrowed.place.root / "theirs"]
+    async with narrowed.client(works) as client:
+        said = await call_text(client, "REPL", **reading, session="new")
+        assert WORD in said
+        handle = re.findall(r"repl_[0-9a-f]{6}", said)[0]
+        works.pop()
+        await client.session.send_roots_list_changed()
+        said = await call_text(client, "REPL", **reading, session=handle)
+        assert WORD not in said
+        assert "Start another" in said
 
 
-async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_says_so() -> None:
-    with scene(USERS[0]) as made:
-        setup = of_user(made, Path("/usr"), READ_ONLY)
-        async with live.connected(setup, list_roots_callback=works_in([Path("/usr/share")])) as client:
-            said = await call_text(client, "bash", command="echo ran")
+async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_says_so(tmp_path: Path) -> None:
+    setup = live.Setup(root=Path("/usr"), home=tmp_path)
+    async with live.connected(setup, list_roots_callback=works_in([Path("/usr/share")])) as client:
+        said = await call_text(client, "bash", command="echo ran")
     assert "--root" in said
     assert "ran\n" not in said
 
