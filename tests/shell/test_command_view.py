@@ -139,7 +139,10 @@ def test_no_socket_outside_the_roots_is_reached(
             assert said.count("failed") == 3 * (len(streams) + 2), way
 
 
-def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached(server: Server) -> None:
+def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached(
+    servers: Callable[[str, str], Server],
+) -> None:
+    server = servers(USERS[0], WORKSPACE_WRITE)
     with visible_folder() as folder:
         server.bash("true")
         with contextlib.chdir(folder), listening(folder / "relative", bound_as="relative"):
