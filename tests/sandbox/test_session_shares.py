@@ -91,10 +91,10 @@ def script(code: str) -> str:
     return f"exec python3 -I -c {shlex.quote(code)}"
 
 
-def fetching(retries: int = 30) -> str:
+def fetching(tries: int = 300) -> str:
     """A command that says `got 200` once the web server of its session answers."""
-    patient = f"--retry {retries} --retry-connrefused --retry-delay 1"
-    return f"exec curl -sS -o /dev/null -w 'got %{{http_code}}' {patient} http://127.0.0.1:{PORT}/"
+    curl = f"curl -sS -o /dev/null -w 'got %{{http_code}}' http://127.0.0.1:{PORT}/"
+    return f"for _ in $(seq {tries}); do {curl} && break; sleep 0.1; done"
 
 
 # --- it works --------------------------------------------------------------------------------------------
@@ -105,10 +105,10 @@ def test_a_server_in_the_background_answers_later_calls(servers: Servers, user: 
     server = servers(user, mode)
     job = server.start(WEB_SERVER)
     assert "got 200" in server.bash(fetching())
-    session = server.call("REPL", language="shell", code=fetching().removeprefix("exec "), session="new")
+    session = server.call("REPL", language="shell", code=fetching(), session="new")
     assert "got 200" in session.text
     server.call("TaskStop", task_id=job)
-    assert "got 200" not in server.bash(fetching(retries=0))
+    assert "got 200" not in server.bash(fetching(tries=1))
 
 
 @each_once
@@ -220,10 +220,9 @@ def test_a_failed_connection_comes_with_a_hint(servers: Servers) -> None:
     assert "--network commands" in said
     if "missing" in server.bash("npm --version || echo missing"):
         return
-    for registry in ("http://10.255.255.1/", "https://registry.example.com/"):
-        said = server.bash(f"cd $TMPDIR && npm install --registry={registry} left-pad 2>&1")
-        assert "npm error" in said
-        assert "--network commands" in said
+    said = server.bash("cd $TMPDIR && npm install --registry=http://10.255.255.1/ left-pad 2>&1")
+    assert "npm error" in said
+    assert "--network commands" in said
 
 
 CHANGES = """
@@ -276,15 +275,14 @@ def test_nobody_outside_reaches_a_server_of_a_session(servers: Servers, user: st
     server.call("TaskStop", task_id=job)
 
 
-@pytest.mark.parametrize("era", live.ERAS)
-async def test_another_session_does_not_reach_it(url: str, era: str) -> None:
+async def test_another_session_does_not_reach_it(url: str) -> None:
     asked = script(ASK.format(where=WHERE["abstract"]).replace("range(200)", "range(1)"))
-    async with two_sessions(url, era) as (one, other):
+    async with two_sessions(url, live.ERAS[1]) as (one, other):
         echo = script(ECHO.format(where=WHERE["abstract"]))
         for command in (WEB_SERVER, echo):
             await called(one, "bash", command=command, run_in_background=True)
         assert "got 200" in await called(one, "bash", command=fetching())
-        assert "got 200" not in await called(other, "bash", command=fetching(retries=0))
+        assert "got 200" not in await called(other, "bash", command=fetching(tries=1))
         waiting = script(ASK.format(where=WHERE["abstract"]))
         assert "echo hello" in await called(one, "bash", command=waiting)
         assert "echo" not in await called(other, "bash", command=asked)
@@ -305,7 +303,7 @@ def members(network: str) -> list[str]:
     return found
 
 
-@each_once
+@as_root
 async def test_no_process_stays_for_it_and_all_of_it_ends_with_a_server_that_is_killed(
     user: str, mode: str
 ) -> None:
@@ -398,6 +396,8 @@ def test_caches_are_there_unless_the_operator_has_a_place_for_them(tmp_path: Pat
 def test_what_one_command_leaves_the_next_one_finds(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
     server.bash("echo kept > $TMPDIR/kept && mkdir -p /tmp/folder")
+    caches = "/tmp/.caches" if mode == READ_ONLY else "/var/tmp/caches"
+    assert server.bash("echo $UV_CACHE_DIR") == f"{caches}/uv\n"
     assert server.bash("cat /tmp/kept") == "kept\n"
     session = server.call("REPL", language="shell", code="cat $TMPDIR/kept", session="new").text
     assert session.startswith("kept\n")
@@ -453,7 +453,7 @@ def test_its_size_is_bounded(servers: Servers, user: str, mode: str) -> None:
     size, files = map(int, said.split())
     assert size == session_size()
     assert 0 < files < 1_000_000
-    full = server.bash("head -c 2G /dev/zero > /tmp/full; echo status $?; stat -c %s /tmp/full; rm /tmp/full")
+    full = server.bash("fallocate -l 2G /tmp/full; echo status $?; rm /tmp/full")
     assert "No space left" in full
     assert "status 1" in full
     assert server.bash("echo again > /tmp/again && cat /tmp/again") == "again\n"
