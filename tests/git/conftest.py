@@ -9,7 +9,7 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import Lair
 from tests.git.repositories import GitTools, git_tools
 from tests.git.served import Place, git_servers, repository_in
-from tests.support.confinement import AS_ROOT_IN_LONG, USERS, Server
+from tests.support.confinement import AS_ROOT_IN_LONG, Server
 
 
 @pytest.fixture(scope="session", name="git_servers")
@@ -22,13 +22,6 @@ def _git_servers() -> Generator[Callable[[str], Server]]:
 def place(request: pytest.FixtureRequest, git_servers: Callable[[str], Server]) -> Generator[Place]:
     """A repository in the root of the shared server of each user."""
     with repository_in(git_servers(request.param)) as made:
-        yield made
-
-
-@pytest.fixture
-def anywhere(git_servers: Callable[[str], Server]) -> Generator[Place]:
-    """The same where it makes no difference whose server it is."""
-    with repository_in(git_servers(USERS[0])) as made:
         yield made
 
 

@@ -231,11 +231,14 @@ async def test_there_is_a_limit_of_files_and_bytes(at: Bench, monkeypatch: pytes
     assert not at.folder.exists()
 
 
-async def test_a_rule_on_a_file_holds_in_a_worktree_too(tmp_path: Path, lair: Lair) -> None:
-    """ATTACK: a worktree has copies of what a rule hides or keeps from being changed."""
+async def test_a_rule_on_a_file_holds_in_a_worktree_and_for_git_too(tmp_path: Path, lair: Lair) -> None:
+    """ATTACK: a worktree and the history have copies of what a rule hides or keeps from being changed."""
     lair.write("secret.key", "secret\n")
     lair.commit()
-    deny = ("read_file(own/repository/secret.key)", "write_file(own/repository/deep/**)")
+    deny = (
+        *("read_file(own/repository/secret.key)", "write_file(own/repository/deep/**)"),
+        "git_commit(own/repository/kept)",
+    )
     async with own_server(tmp_path, lair, mode=Permission.WORKSPACE_WRITE, deny=deny) as at:
         assert "secret" not in await at.text("EnterWorktree", name="x", path=at.place)
         assert not (at.folder / "x/secret.key").exists()
@@ -245,6 +248,17 @@ async def test_a_rule_on_a_file_holds_in_a_worktree_too(tmp_path: Path, lair: La
         await at.refused("denied", "write_file", path="deep/inner.txt", content="x")
         await at.refused("denied", "write_file", path=f"{at.folder}/x/deep/other", content="x")
         await at.text("write_file", path="other.txt", content="x")
+        lair.write("secret.key", "changed\n")
+        lair.write("kept", "x\n")
+        lair.write("new", "x\n")
+        asked = {"path": str(lair.repository)}
+        for tool, arguments in (("git_diff", {"commit": "HEAD~1"}), ("git_show", {}), ("git_status", {})):
+            assert "secret" not in await at.text(tool, **asked, **arguments), tool
+        for tool in ("git_blame", "git_show"):
+            await at.refused("denied", tool, path=f"{lair.repository}/secret.key")
+        text = await at.text("git_commit", message="m", paths=[str(lair.repository)])
+        assert "[2 changes left out, hidden by a rule of the operator]" in text
+        assert lair.git("show", "--format=", "--name-only", "HEAD") == "new\n"
 
 
 # --- leaving ---------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.executables import HostExecutables
 from tests.git.hostile_git import GIT, Lair
 from tests.git.served import (
-    ASKED,
     ATTACKS,
     AUTHOR,
     Place,
@@ -30,9 +29,7 @@ from tests.git.served import (
 )
 from tests.support.cases import until
 from tests.support.confinement import (
-    AS_ROOT_IN_LONG,
     FULL,
-    READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
     Scene,
@@ -50,7 +47,6 @@ from tests.support.workshop import names, workshop
 
 pytestmark = pytest.mark.xdist_group("served")
 
-WORKTREES = ("EnterWorktree", "ExitWorktree")
 KEPT = ("config", "hooks", "info/attributes")
 
 
@@ -63,8 +59,10 @@ def everything(at: Place) -> None:
     planted(at.own)
     put(at.own / ".gitattributes", "* filter=odd diff=odd\n")
     at.scene.own()
-    around, kept = at.scene.around(), snapshot(*(at.own / ".git" / name for name in KEPT))
+    seen, around = at.scene.seen(), at.scene.around()
+    kept = snapshot(*(at.own / ".git" / name for name in KEPT))
     ask_everything(at.server)
+    assert not changed(seen, at.scene.seen())
     (at.own / ".gitattributes").unlink()
     change_everything(at.server)
     assert git(at.own, "log", "-1", "--format=%s %an", "main") == "two U\n"
@@ -78,31 +76,15 @@ def everything(at: Place) -> None:
         assert sprung(at.own), f"the attack is not one: {attack}"
 
 
-@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
-def test_every_question_is_answered_and_nothing_runs_or_changes(
-    user: str, servers: Callable[[str, str], Server]
-) -> None:
-    with repository_in(servers(user, READ_ONLY)) as at:
-        tools = at.server.tools()
-        for tool, _ in ASKED:
-            hints = tools[tool]["annotations"]
-            assert (hints["readOnlyHint"], hints["openWorldHint"]) == (True, False)
-        planted(at.own)
-        put(at.own / ".gitattributes", "* filter=odd diff=odd\n")
-        at.scene.own()
-        before = at.scene.seen()
-        ask_everything(at.server)
-        assert not changed(before, at.scene.seen())
-        naively(at.own, "status")
-        assert sprung(at.own), "the attack is not one"
-
-
-@pytest.mark.parametrize("mode", [WORKSPACE_WRITE, pytest.param(FULL, marks=pytest.mark.long)])
-def test_nothing_of_a_repository_runs_and_only_git_folders_change(mode: str) -> None:
+def test_nothing_of_a_repository_runs_and_only_git_folders_change(place: Place) -> None:
     """ATTACK: hooks, filters, signing programs, editors, aliases, monitors and included settings."""
-    with scene(USERS[0]) as made, serving(made, mode, *AUTHOR) as server:
-        build(made)
-        everything(Place(server=server))
+    everything(place)
+
+
+@pytest.mark.long
+def test_nothing_of_a_repository_runs_without_a_sandbox_either() -> None:
+    with scene(USERS[0]) as made, serving(made, FULL, *AUTHOR) as server, repository_in(server) as at:
+        everything(at)
 
 
 def test_git_writes_nowhere_but_in_the_git_folder(place: Place) -> None:
@@ -196,31 +178,6 @@ async def test_the_author_is_that_of_git_in_the_repository(
         assert "--git-author" in said.text
 
 
-def test_a_rule_of_the_operator_holds() -> None:
-    """What it hides is hidden from git, and what it keeps is not committed. A git in a root is not run."""
-    with scene(USERS[-1]) as made:
-        rules = '[rules]\ndeny = ["read_file(tracked)", "read_file(hard)", "git_commit(*.json)"]\n'
-        config = put(made.base / "run/config.toml", rules)
-        put(made.root / "x.json", "{}\n")
-        put(made.root / "git", '#!/bin/sh\ntouch "$(dirname "$0")/evil-ran"\n').chmod(0o755)
-        made.own()
-        path = {"PATH": f"{made.root}:{os.environ['PATH']}"}
-        with serving(made, WORKSPACE_WRITE, *AUTHOR, "--config", str(config), environ=path) as server:
-            assert "second" in done(server.call("git_log"))
-            for tool, arguments in (("git_diff", {"commit": "HEAD~1"}), ("git_show", {}), ("git_status", {})):
-                text = done(server.call(tool, **arguments))
-                assert "second" not in text.replace("\nsecond\n", "")
-                assert "tracked" not in text
-            for tool in ("git_blame", "git_show"):
-                refused(server.call(tool, path="tracked"), "hidden")
-            text = done(server.call("git_commit", message="m", all=True))
-            assert "changes left out, hidden by a rule of the operator]" in text
-        committed = git(made.root, "show", "--format=", "--name-only", "HEAD").split()
-        assert "git" in committed
-        assert not {"d/tracked", "d/hard", "x.json"} & set(committed)
-        assert not sprung(made.base)
-
-
 @pytest.mark.parametrize("degraded", [False, True], ids=["refused", "degraded"])
 async def test_without_bubblewrap_they_need_the_operators_consent(degraded: bool) -> None:
     """With Landlock alone git writes in the git folder, and nowhere else."""
@@ -269,19 +226,19 @@ PIPES = {
 """Each with the tools that read it."""
 
 
-def test_a_named_pipe_that_a_program_would_wait_for_is_named(anywhere: Place) -> None:
+def test_a_named_pipe_that_a_program_would_wait_for_is_named(place: Place) -> None:
     pattern = {"pattern": "naught"}
     arguments = {"grep_search": pattern, "glob_search": pattern, "EnterWorktree": {"name": "x"}}
-    (anywhere.own / "deep/down").mkdir(parents=True)
+    (place.own / "deep/down").mkdir(parents=True)
     wrong: dict[tuple[str, str], str] = {}
     for name, tools in PIPES.items():
-        pipe, kept = anywhere.own / name, anywhere.own / "kept"
+        pipe, kept = place.own / name, place.own / "kept"
         if pipe.exists():
             pipe.rename(kept)
         os.mkfifo(pipe)
-        anywhere.scene.own()
+        place.scene.own()
         for tool in tools:
-            answer = anywhere.server.call(tool, path="own", **arguments.get(tool, {}))
+            answer = place.server.call(tool, path="own", **arguments.get(tool, {}))
             if not (answer.is_error and f"{name}' is a named pipe" in answer.text):
                 wrong[name, tool] = answer.text
         pipe.unlink()

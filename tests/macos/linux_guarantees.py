@@ -33,7 +33,7 @@ LINUX_ONLY = (
     "tests/repl/test_repl.py::test_figures_come_back_once_as_pictures_where_nothing_can_be_written",
     "tests/repl/test_repl.py::test_where_only_landlock_is_there_sessions_run_and_write_nothing",
     "tests/repl/test_repl.py::test_an_interpreter_that_the_sandbox_hides_is_named",
-    "tests/git/test_enter_worktree.py::test_a_rule_on_a_file_holds_in_a_worktree_too",
+    "tests/git/test_enter_worktree.py::test_a_rule_on_a_file_holds_in_a_worktree_and_for_git_too",
     "tests/git/test_repo_clone.py::test_without_network_only_folders_are_cloned_and_what_programs_act_upon_is_set_aside",
     "tests/git/test_repo_clone.py::test_where_no_git_folder_may_be_made_it_is_not_offered",
     *(

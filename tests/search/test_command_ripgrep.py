@@ -44,26 +44,21 @@ async def test_behind_landlock_alone_commands_have_it_too(
         assert (await call(server, "bash", command="rg -c hello f")).text == "1\n"
 
 
-async def test_the_ripgrep_of_the_machine_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path / "bin", "rg", "echo theirs")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    async with workshop(tmp_path) as server:
-        assert (await call(server, "bash", command="rg hello f")).text == "theirs\n"
-
-
 def test_a_program_in_the_workspace_is_never_the_one_of_the_server() -> None:
     with scene(USERS[0]) as of:
-        program(of.root, "rg", f"touch {of.outside}/evil-ran; echo evil")
+        for name in ("rg", "git"):
+            program(of.root, name, f"touch {of.outside}/evil-ran; echo evil")
         of.own()
-        with serving(of, FULL, around=("env", f"PATH={of.root}")) as server:
+        with serving(of, FULL, around=("env", f"PATH={of.root}:{os.environ['PATH']}")) as server:
             found = server.call("grep_search", pattern="hello", path="f")
             assert (found.is_error, "f" in found.text) == (False, True)
+            assert "second" in server.call("git_log").text
             # Setting the variable changes only what the command itself runs.
             server.bash(f"export COMMAND_RIPGREP={of.root}/rg; true")
             assert not server.call("grep_search", pattern="hello", path="f").is_error
-        assert not (of.outside / "evil-ran").exists()
+            assert not (of.outside / "evil-ran").exists()
+            server.bash("rg hello f")
+        assert (of.outside / "evil-ran").exists(), "the attack is not one"
 
 
 def test_ripgrep_on_the_path_counts_outside_the_roots_only(
@@ -80,8 +75,13 @@ def test_without_ripgrep_the_path_of_commands_stays_as_it_is() -> None:
     assert command_variables("/bin", "/x/rg") == {"PATH": f"/bin:{COMMAND_PATH}", "COMMAND_RIPGREP": "/x/rg"}
 
 
-async def test_a_program_that_would_start_itself_says_so(tmp_path: Path) -> None:
+async def test_the_ripgrep_of_the_machine_comes_first_and_one_that_would_start_itself_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "bin", "rg", "echo theirs")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     async with workshop(tmp_path) as server:
+        assert (await call(server, "bash", command="rg hello f")).text == "theirs\n"
         for spelt in ("", f"COMMAND_RIPGREP={OWN}"):
             result = await call(server, "bash", command=f"env -u COMMAND_RIPGREP {spelt} {OWN} x; exit $?")
             assert "this runs only in commands of mcp-toolserver" in result.text
