@@ -275,7 +275,7 @@ async def running(daemons: Daemons, command: Asked) -> None:
 
 async def test_daemons_are_gone_when_the_end_of_their_command_is_reported(at: Broker) -> None:
     ends: list[tuple[float, str, int, str]] = [
-        (2.0, "sleep 100", 137, "timed out"),
+        (1.0, "sleep 100", 137, "timed out"),
         (100.0, "read; exit 4", 4, "exited"),
         (100.0, "sleep 100", 137, "stopped"),
     ]
@@ -421,7 +421,7 @@ async def test_a_chain_that_forks_and_exits_at_once_is_caught(tmp_path: Path) ->
     try:
         with (
             broker() as at,
-            asked(at, Script(script=f'{hop}; eval "$HOP"; sleep 100', timeout=2.0)) as command,
+            asked(at, Script(script=f'{hop}; eval "$HOP"; sleep 100', timeout=1.0)) as command,
         ):
             last, _ = await asyncio.to_thread(command.end)
             assert last == {"status": 137, "reason": "timed out"}
@@ -438,7 +438,7 @@ TICKS = "while :; do echo x; sleep 0.02; done"
 
 async def test_a_suspended_command_stands_still_and_its_timeout_too(at: Broker, layer: str) -> None:
     script = f"setsid sh -c '{TICKS}' & {TICKS}"
-    with asked(at, Script(script=script, timeout=2.0)) as command:
+    with asked(at, Script(script=script, timeout=0.8)) as command:
         await asyncio.to_thread(command.next)
         command.control.send(SUSPEND)
         word = await asyncio.to_thread(command.next)
@@ -451,7 +451,7 @@ async def test_a_suspended_command_stands_still_and_its_timeout_too(at: Broker, 
         with suppress(BlockingIOError):
             while os.read(command.output, 1 << 20):
                 pass
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(1.0)
         with pytest.raises(BlockingIOError):
             os.read(command.output, 1)
         command.control.send(RESUME)

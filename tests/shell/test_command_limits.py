@@ -111,11 +111,12 @@ BOTH = pytest.mark.parametrize("layer", ["linux", "posix"], indirect=True)
 
 PLACES = pytest.mark.parametrize(
     ("layer", "wrap"),
-    [("linux", bare), ("linux", sandboxed), ("posix", bare)],
-    ids=["linux", "sandbox", "posix"],
+    [("linux", sandboxed), ("posix", bare)],
+    ids=["sandbox", "posix"],
     indirect=["layer"],
 )
-"""How processes are found and counted differs between the layers, and in a sandbox."""
+"""How processes are found and counted differs between the layers, and in a sandbox; helper programs are
+bounded without one."""
 
 
 def assert_ended_unless_over(few: Broker, pipe: Pipe, script: str, expected: tuple[object, ...]) -> None:
@@ -259,7 +260,7 @@ MODEST = (
 
 @PLACES
 def test_a_command_with_too_much_memory_is_killed_whole(at: At, wrap: Wrap, pipe: Pipe) -> None:
-    for script in HOGS if wrap is bare else HOGS[:1]:
+    for script in HOGS[:1] if wrap is bare else HOGS:
         assert_ended_unless_over(at(LITTLE), pipe, wrap(script), TOO_MUCH)
     assert outcome(at(LITTLE), "echo on")[1] == "on\n"
 
@@ -449,7 +450,6 @@ def test_pages_of_a_mapped_file_are_not_counted(tmp_path: Path) -> None:
 def test_the_time_of_children_that_are_gone_is_counted() -> None:
     # The kernel counts in hundredths.
     burn = program("import time\nwhile time.process_time() < 0.25:\n    pass")
-    assert measured(f"{burn}; echo ready; read").cpu_seconds >= 0.2
     assert measured(under(f"bash -c {shlex.quote(f'{burn}; echo ready; read')}")).cpu_seconds >= 0.2
     assert measured("echo ready; read").cpu_seconds < 0.2
 
@@ -506,9 +506,3 @@ def test_a_command_that_grows_is_looked_at_more_often() -> None:
     }
     for name, (found, expected) in looks.items():
         assert found == pytest.approx(expected), name
-
-
-def test_the_bounds_fit_the_machine() -> None:
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert 0 < ENOUGH.memory <= machine // 2
-    assert ENOUGH.cpu_seconds >= 3600

@@ -26,7 +26,7 @@ async def gone(family: Family) -> None:
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(
     ("transport", "era"),
-    [("stdio", "legacy"), ("http", "auto"), ("sse", "legacy")],
+    [("stdio", "legacy"), ("http", "auto"), pytest.param("sse", "legacy", marks=pytest.mark.long)],
 )
 async def test_a_cancelled_call_takes_its_family_along(
     transport: str, era: str, shared: SharedServers

@@ -71,7 +71,6 @@ async def test_output_and_errors_come_in_the_order_written(here: Bench) -> None:
     assert (job.start, job.next_offset, job.total, job.handle, job.saved_output) == (0, 36, 36, "", None)
 
 
-@BOTH
 async def test_a_command_that_closes_its_output_still_counts_until_its_end(here: Bench) -> None:
     job = await here.run("echo first; exec >&- 2>&-; sleep 0.2; exit 5")
     assert (job.text, job.exit_status) == ("first\n", 5)
@@ -151,14 +150,12 @@ async def test_output_that_cannot_be_kept_is_shown_all_the_same(at: Broker) -> N
 # --- time ------------------------------------------------------------------------------------------------
 
 
-@BOTH
 async def test_a_timeout_kills_and_gives_what_was_printed(here: Bench) -> None:
     job = await here.run("echo begun; sleep 100", timeout=0.5)
     assert (job.text, job.reason, job.exit_status) == ("begun\n", "timed out", 137)
     assert job.seconds >= 0.5
 
 
-@BOTH
 async def test_nothing_of_a_cancelled_command_is_left(here: Bench) -> None:
     daemons = Daemons()
     async with anyio.create_task_group() as tasks:

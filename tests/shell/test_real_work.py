@@ -96,6 +96,7 @@ PYTEST = """
 """
 
 
+@pytest.mark.long
 @as_root
 def test_pytest_runs_on_two_processes(servers: Callable[[str, str], Server], user: str, mode: str) -> None:
     said = work(servers(user, mode), "tests", {"test_a.py": PYTEST}, f"{PYTHON} -m pytest -q -n 2")
@@ -103,6 +104,7 @@ def test_pytest_runs_on_two_processes(servers: Callable[[str, str], Server], use
     assert said.splitlines()[-1] == "status 0", said
 
 
+@pytest.mark.long
 def test_the_tests_of_a_node_package_run(servers: Callable[[str, str], Server]) -> None:
     server = servers(USERS[0], READ_ONLY)
     needs(server, "npm --version")
