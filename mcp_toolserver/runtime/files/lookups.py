@@ -7,7 +7,7 @@ and look-ups have a deadline, so that other clients are not blocked.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -75,23 +75,30 @@ class PathLookups:
         """Run `work` in a slot, released when the thread ends, which may be after the caller has left."""
         await checkpoint_if_cancelled()
         await semaphore.acquire(client)
-        loop, context, done = asyncio.get_running_loop(), copy_context(), Future[T]()
+        loop, context = asyncio.get_running_loop(), copy_context()
+        done = loop.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            semaphore.release(client)
+            if done.done():
+                return
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
 
         def run() -> None:
             try:
-                settle = partial(done.set_result, context.run(work))
+                ended = partial(settle, context.run(work), None)
             except BaseException as error:  # noqa: BLE001  the caller gets it
-                settle = partial(done.set_exception, error)
-            # A closed event loop does not need the slot.
+                ended = partial(settle, None, error)
+            # A closed event loop needs neither the slot nor the result.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(semaphore.release, client)
-            settle()
+                loop.call_soon_threadsafe(ended)
 
-        # So that the caller that leaves cannot cancel it.
-        done.set_running_or_notify_cancel()
         try:
             self._threads.submit(run)
         except RuntimeError:
             semaphore.release(client)
             raise
-        return await asyncio.wrap_future(done)
+        return await done
