@@ -13,7 +13,6 @@ import pytest
 
 from mcp_toolserver.settings import PREFIX
 from tests import ROOT
-from tests.project.test_each_example import example
 from tests.support import official
 from tests.support.process_layer import ran
 
@@ -83,11 +82,6 @@ async def test_the_example_test_passes_and_its_call_has_arguments_of_the_tool(
     assert module.CountLines.model_validate_json(arguments)
 
 
-def test_without_an_example_the_message_names_the_file_to_write() -> None:
-    with pytest.raises(pytest.fail.Exception, match=r"test_no_such_tool\.py"):
-        example("no_such_tool")
-
-
 def test_the_page_names_files_that_exist() -> None:
     for name in ("adding-a-tool", "contributing", "architecture"):
         for file in re.findall(r"`((?:tests|mcp_toolserver|docs)/[\w/.-]+\.\w+)`", page(f"internals/{name}")):
@@ -142,11 +136,8 @@ def test_the_variables_of_the_tests_are_none_of_the_server() -> None:
 PROMISES = re.findall(r"^\| (P\d+) \| ([^|]+) \| ([^|]+) \|$", page("security"), re.MULTILINE)
 
 
-def test_the_page_lists_every_promise_once() -> None:
-    assert [name for name, *_ in PROMISES] == [f"P{number}" for number in range(1, 24)]
-
-
 def test_every_promise_names_existing_tests_or_why_it_is_open() -> None:
+    assert [name for name, *_ in PROMISES] == [f"P{number}" for number in range(1, 24)]
     for name, _, proof in PROMISES:
         tests = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", proof)
         assert tests or re.match(r"open: \w", proof), name

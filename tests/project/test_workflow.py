@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from mcp_toolserver.invocation import load
 from tests import ROOT
 from tests import __main__ as gate
 
@@ -50,12 +49,6 @@ def test_every_action_is_pinned_to_a_version() -> None:
     assert all(re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", name) for name in used), used
 
 
-def test_the_report_is_written_by_a_command_that_exists() -> None:
-    job = JOBS["report"]
-    (line,) = [step["run"] for step in job["steps"] if "doctor" in step.get("run", "")]
-    assert load(line.partition("mcp-toolserver ")[2].split(), {}).report == job["steps"][-1]["with"]["path"]
-
-
 def test_the_gate_runs_everything_on_linux_and_on_macos_names_what_it_leaves_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -78,16 +71,3 @@ def test_the_gate_runs_everything_on_linux_and_on_macos_names_what_it_leaves_out
             rf"^(async )?def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE
         ), name
         assert f"--deselect={name}" in gate.STEPS["portable"][0]
-
-
-@pytest.mark.xdist_group("together")
-def test_groups_are_kept_together(request: pytest.FixtureRequest) -> None:
-    """They share servers. An xdist that does not know this version of pytest tears them apart."""
-    if request.config.getoption("loadgroup", False):
-        assert request.node.nodeid.endswith("@test_workflow_together")
-
-
-def test_the_fast_step_runs_what_starts_no_programs() -> None:
-    chosen = {Path(file).stem for file in gate.without_programs()}
-    assert {"test_every_tool", "test_dispatch", "test_patch", "test_edit_file"} <= chosen
-    assert chosen.isdisjoint({"test_workflow", "test_server", "test_broker", "test_load", "test_bash"})
