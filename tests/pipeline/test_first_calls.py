@@ -6,20 +6,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks.agent.first_calls import recorded, replay
-from tests.support.extent import rounds
+
+pytestmark = pytest.mark.long
 
 EXPECTED: Mapping[str, float] = {"claude-code": 0.93, "listed": 0.96, "other-servers": 0.78}
 """By style the share of calls that do what was asked."""
 
 
-@pytest.mark.parametrize(
-    "style",
-    [
-        pytest.param(style, marks=pytest.mark.rounds if style == "claude-code" else pytest.mark.long)
-        for style in EXPECTED
-    ],
-)
+@pytest.mark.parametrize("style", EXPECTED)
 def test_first_calls_do_what_was_asked(style: str, tmp_path: Path) -> None:
-    outcomes = replay(recorded()[style][:: rounds(3, 1)], tmp_path)
+    outcomes = replay(recorded()[style], tmp_path)
     failed = [f"{one.call.task}: {one.call.tool} {one.answer[:200]}" for one in outcomes if not one.done]
     assert len(failed) <= (1 - EXPECTED[style]) * len(outcomes), "\n".join(failed)
