@@ -72,36 +72,71 @@ def unrecorded(folder: Path) -> Path:
     return path
 
 
+KILLED_BEFORE_THE_RENAME = """
+import os, signal, sys
+rename = os.rename
+def killed(source, *rest, **more):
+    if str(source).startswith(".mcp-toolserver-"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, *rest, **more)
+os.rename = killed
+from mcp_toolserver.__main__ import main
+main()
+"""
+
+
+def killed_while_it_wrote(setup: Setup) -> Path:
+    """The temporary file of a server that was killed before it replaced `f`."""
+    (setup.root / "f").write_text("old", encoding="utf-8")
+    params = {"name": "write_file", "arguments": {"path": "f", "content": "new", "overwrite": True}}
+    messages = [
+        INITIALIZE,
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
+    ]
+    program, _, _, *flags = setup.command
+    with subprocess.Popen(
+        [program, "-c", KILLED_BEFORE_THE_RENAME, *flags],
+        env=setup.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        encoding="utf-8",
+    ) as server:
+        assert server.stdin is not None
+        server.stdin.writelines(json.dumps(message) + "\n" for message in messages)
+        # Open until the end: what writes is cancelled when its input ends.
+        server.stdin.flush()
+        assert server.wait(timeout=60) == -signal.SIGKILL
+    (left,) = setup.root.glob(".mcp-toolserver-*.tmp")
+    assert left.read_text(encoding="utf-8") == "new"
+    return left
+
+
 async def test_a_temporary_file_of_a_killed_server_is_removed_by_the_next(setup: Setup) -> None:
-    """Neither a file of the user's, nor one of a server that runs, nor one outside the roots."""
-    (setup.home / "elsewhere").mkdir()
-    inner, state = setup.root / "inner", str(setup.home / "state")
-    left, away, mine = killed(setup, inner), killed(setup, setup.home / "elsewhere"), unrecorded(inner)
-    with holding(WRITER, state, str(inner)) as (_, living):
-        async with connected(setup) as client:
-            await until(lambda: not left.exists())
-            await client.call_tool("write_file", {"path": "inner/a", "content": "x"})
-        assert sorted(os.listdir(inner)) == sorted([mine.name, living, "a"])
-    assert away.exists()
-    flags = ("--root", str(setup.home / "elsewhere"))
-    async with connected(replace(setup, mode="danger-full-access", flags=flags)):
-        await until(lambda: not away.exists() and not (inner / living).exists())
-    assert os.listdir(setup.home / "state/running") == []
+    """Neither a file of the user's, nor one of a server that runs, nor one outside the roots.
 
-
-async def test_a_read_only_server_removes_scratch_folders_of_the_dead_and_nothing_from_the_workspace(
-    setup: Setup,
-) -> None:
-    left, state = killed(setup, setup.root), str(setup.home / "state")
-    with holding(SUPERVISOR, state) as (_, living):
+    A server in read-only removes scratch folders of the dead, and nothing from the workspace."""
+    inner, elsewhere, state = setup.root / "inner", setup.home / "elsewhere", str(setup.home / "state")
+    elsewhere.mkdir()
+    left, away, mine = killed_while_it_wrote(setup), killed(setup, elsewhere), unrecorded(inner)
+    with holding(WRITER, state, str(inner)) as (_, writing), holding(SUPERVISOR, state) as (_, living):
         with holding(SUPERVISOR, state) as (_, dead):
             (Path(dead) / "left").write_text("x", encoding="utf-8")
-        assert Path(dead).exists()
         async with connected(replace(setup, mode="read-only")):
             # What it does remove is removed after what it does not.
             await until(lambda: not Path(dead).exists())
             assert Path(living).exists()
             assert left.exists()
+        async with connected(setup) as client:
+            await until(lambda: not left.exists())
+            assert (setup.root / "f").read_text(encoding="utf-8") == "old"
+            await client.call_tool("write_file", {"path": "inner/a", "content": "x"})
+        assert sorted(os.listdir(inner)) == sorted([mine.name, writing, "a"])
+    assert away.exists()
+    async with connected(replace(setup, mode="danger-full-access", flags=("--root", str(elsewhere)))):
+        await until(lambda: not away.exists() and not (inner / writing).exists())
+    assert os.listdir(setup.home / "state/running") == []
 
 
 def test_a_folder_that_was_replaced_keeps_its_files(setup: Setup) -> None:
@@ -151,53 +186,6 @@ def test_writes_at_the_same_time_have_a_place_each_on_the_record(setup: Setup) -
     server.close()
     assert not record.exists()
     os.close(folder)
-
-
-KILLED_BEFORE_THE_RENAME = """
-import os, signal, sys
-rename = os.rename
-def killed(source, *rest, **more):
-    if str(source).startswith(".mcp-toolserver-"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, *rest, **more)
-os.rename = killed
-from mcp_toolserver.__main__ import main
-main()
-"""
-
-
-async def test_what_a_server_that_was_killed_while_it_wrote_left_is_removed(setup: Setup) -> None:
-    (setup.root / "f").write_text("old", encoding="utf-8")
-    arguments = {"path": "f", "content": "new", "overwrite": True}
-    messages = [
-        INITIALIZE,
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": "write_file", "arguments": arguments},
-        },
-    ]
-    program, _, _, *flags = setup.command
-    with subprocess.Popen(
-        [program, "-c", KILLED_BEFORE_THE_RENAME, *flags],
-        env=setup.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        encoding="utf-8",
-    ) as server:
-        assert server.stdin is not None
-        server.stdin.writelines(json.dumps(message) + "\n" for message in messages)
-        # Open until the end: what writes is cancelled when its input ends.
-        server.stdin.flush()
-        assert server.wait(timeout=60) == -signal.SIGKILL
-    (left,) = setup.root.glob(".mcp-toolserver-*.tmp")
-    assert left.read_text(encoding="utf-8") == "new"
-    async with connected(setup):
-        await until(lambda: not left.exists())
-    assert (setup.root / "f").read_text(encoding="utf-8") == "old"
 
 
 def quarantined(setup: Setup, days: float, size: int = 0) -> Path:
