@@ -20,8 +20,8 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.gateway.pump import PumpLimits
 from mcp_toolserver.protocol.stdio.lines import Lines
 from mcp_toolserver.runtime.executables import find_host_executables
-from mcp_toolserver.runtime.processes.broker_client import start_standalone_broker
 from mcp_toolserver.settings import Settings
+from tests.support.broker_forks import start_broker
 
 QUICK = PumpLimits(message=1 << 20, answer=1.0, call=1.0, ask=2.0, drain=2.0)
 PATIENT = replace(QUICK, answer=20.0, call=20.0)
@@ -126,7 +126,7 @@ class Place:
         roots, state = (str(self.root),), str(self.state)
         self.settings = Settings(permission_mode=mode, root=roots, state_dir=state, **settings)
         self.found = find_host_executables(os.environ, roots)
-        self.broker = start_standalone_broker(broker_policy(self.settings, self.found))
+        self.broker = start_broker(broker_policy(self.settings, self.found))
 
     @asynccontextmanager
     async def talking(

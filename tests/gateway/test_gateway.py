@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.app.wrap import Wrapped
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import Invocation
 from mcp_toolserver.commands.upstream import upstream
+from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.gateway.definitions import normaliser
 from mcp_toolserver.gateway.server_process import server_name
 from tests.gateway.strangers import Client, Place
@@ -281,7 +283,7 @@ async def test_a_cancelled_call_is_recorded_and_its_late_answer_dropped(at: Plac
     assert recorded(at, "late") == [("echo", "allowed", "cancelled")]
 
 
-def test_a_server_is_named_after_its_package_or_program() -> None:
+def test_a_server_is_named_after_its_package_or_program_and_a_given_name_is_checked(at: Place) -> None:
     names = {
         "npx -y @modelcontextprotocol/server-filesystem@1.2 /home": "server-filesystem",
         "uvx mcp-server-git --repository x": "mcp-server-git",
@@ -290,3 +292,5 @@ def test_a_server_is_named_after_its_package_or_program() -> None:
         "bash": "bash",
     }
     assert {command: server_name(command.split()) for command in names} == names
+    with pytest.raises(SettingsError, match="--name: 'a__b'"):
+        Wrapped(at.settings, at.broker, at.found, "a__b", ["true"])

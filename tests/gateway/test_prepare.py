@@ -26,10 +26,12 @@ from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.sandbox.broker.messages import Script, decode, encode
 from tests import ROOT
-from tests.gateway.test_wrap import REAL, Ground, attempted, tree
+from tests.gateway.strangers import program
+from tests.gateway.test_wrap import ATTEMPTING, REAL, Ground, attempted, tree
 from tests.sandbox.package_registry import Site, archive, site
 from tests.support import official
 from tests.support.confinement import put
+from tests.support.families import lines
 from tests.support.process_layer import server_command
 
 pytestmark = pytest.mark.skipif(
@@ -54,31 +56,10 @@ require("readline").createInterface({ input: process.stdin }).on("line", (line) 
   if (id !== undefined) console.log(JSON.stringify({ jsonrpc: "2.0", id, ...answer }))
 })
 """
-PYTHON = """
-import json, os, sys
+PYTHON = f"""
 version = "VERSION"
-def attempt(code):
-    try:
-        return str(eval(code))
-    except Exception as error:
-        return f"Error {error}"
-def text(text):
-    return {"type": "text", "text": text}
 def main():
-    for line in sys.stdin:
-        message = json.loads(line)
-        params, info = message.get("params") or {}, {"name": "tiny", "version": version}
-        answers = {
-            "initialize": lambda: {"protocolVersion": params["protocolVersion"], "serverInfo": info,
-                                   "capabilities": {"tools": {}}},
-            "tools/list": lambda: {"tools": [{"name": "attempt", "inputSchema": {"type": "object"}}]},
-            "tools/call": lambda: {"content": [text(attempt(params["arguments"]["code"]))]},
-        }
-        known = message["method"] in answers
-        answer = answers[message["method"]]() if known else {"code": -32601, "message": message["method"]}
-        if "id" in message:
-            kind = "result" if known else "error"
-            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], kind: answer}), flush=True)
+    exec({program(ATTEMPTING)!r}, globals())
 """
 SPY = """
 const fs = require("fs"), { execSync } = require("child_process")
@@ -159,21 +140,36 @@ def registry(tmp_path: Path) -> Generator[Site]:
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-async def test_a_prepared_server_runs_offline_in_one_version_that_it_cannot_change(
+async def test_a_prepared_server_runs_offline_in_one_version_that_nothing_changes(
     ground: Ground, registry: Site, tmp_path: Path, kind: str
 ) -> None:
-    publish(tmp_path / "registry", registry.port, "1.0.0")
-    command = launcher(kind, registry.port)
-    status, said = prepare(ground, "tiny", "--", *command, "an argument")
+    """With npx, an install script writes its package and reaches the registry only."""
+    command, published = launcher(kind, registry.port), tmp_path / "registry"
+    with site(tmp_path / "root") as unlisted:
+        spy = SPY.replace("STATE", str(ground.state)).replace("PORT", str(unlisted.port))
+        publish(published, registry.port, "1.0.0", spy=spy)
+        status, said = prepare(ground, "tiny", "--", *command, "an argument")
+        assert unlisted.visits == []
     assert (status, "is prepared: tiny" in said, "1.0.0" in said) == (0, True, True), said
-    publish(tmp_path / "registry", registry.port, "1.0.0", "2.0.0")
+    assert not (ground.state / "spied").exists()
+    publish(published, registry.port, "1.0.0", "2.0.0")
     visits, before = len(registry.visits), tree(ground.state / "prepared")
     words = ("--name", "tiny")
     async with ground.client("workspace-write", *words, command=[*command, "--x"], era="legacy") as client:
         assert await attempted(client, "version") == "1.0.0"
         for change in CHANGES[kind]:
             assert re.search("EROFS|Read-only", await attempted(client, change)), change
+        if kind == "npx":
+            assert await attempted(client, "fs.readFileSync(__dirname + '/spied')") == "false Error Error"
+            assert await attempted(client, "fs.existsSync(__dirname + '/.mcp.json')") == "true"
     assert (len(registry.visits), tree(ground.state / "prepared")) == (visits, before)
+    if kind == "npx":
+        refused = {str(registry.port): set[bool](), str(unlisted.port): set[bool]()}
+        for line in lines(ground.state.parent):
+            for port in refused:
+                if f"localhost:{port}" in str(line):
+                    refused[port].add(line["verdict"].startswith("refused"))
+        assert refused == {str(registry.port): {False}, str(unlisted.port): {True}}
 
 
 @pytest.mark.long
@@ -204,23 +200,6 @@ def test_preparing_again_replaces_the_version_and_a_failure_keeps_it(
     assert (status, "tiny is not prepared: " in said, " ended with " in said) == (1, True, True), said
     assert sum(one.is_dir() for one in (ground.state / "prepared/tiny").iterdir()) == 1
     assert (version("tiny"), version("known")) == ("2.0.0", "2.0.0")
-
-
-async def test_install_scripts_write_the_package_and_reach_the_registry_only(
-    ground: Ground, registry: Site, tmp_path: Path
-) -> None:
-    with site(tmp_path / "root") as unlisted:
-        spy = SPY.replace("STATE", str(ground.state)).replace("PORT", str(unlisted.port))
-        publish(tmp_path / "registry", registry.port, "1.0.0", spy=spy)
-        command = launcher("npx", registry.port)
-        assert prepare(ground, "tiny", "--", *command)[0] == 0
-        assert unlisted.visits == []
-    assert not (ground.state / "spied").exists()
-    async with ground.client("read-only", "--name", "tiny", command=command, era="legacy") as client:
-        assert await attempted(client, "fs.readFileSync(__dirname + '/spied')") == "false Error Error"
-        assert await attempted(client, "fs.existsSync(__dirname + '/.mcp.json')") == "true"
-    assert f"localhost:{registry.port}" in ground.printed("log", "--json")
-    assert f"localhost:{unlisted.port}" in ground.printed("log", "--json", "--verdict", "refused")
 
 
 def test_what_cannot_be_prepared_says_why_and_what_was_not_says_how(
@@ -256,11 +235,11 @@ def test_the_command_of_a_package_runner_is_taken_apart() -> None:
         "uvx --from git+https://x/y --with z run --p": (6, "--with z -- git+https://x/y", "run"),
         "uv tool run -q --python 3.12 a@1": (7, "--python 3.12 -- a@1", ""),
     }
-    for command, (count, arguments, program) in found.items():
+    for command, (count, arguments, started) in found.items():
         launch = launch_of(command.split())
         assert launch
         taken = (len(launch.words), " ".join(launch.arguments), launch.program)
-        assert taken == (count, arguments, program), command
+        assert taken == (count, arguments, started), command
     for command in ("npm run x", "uv run x", "node npx", "python -m uvx"):
         assert launch_of(command.split()) is None, command
     for command in ("npx", "uvx --from a", "npx --call=x", "uvx --unknown a b"):

@@ -24,7 +24,8 @@ from mcp_toolserver.runtime.sandbox.broker.resource_usage import children, desce
 from tests import ROOT
 from tests.gateway.strangers import program
 from tests.support import official
-from tests.support.live import ERAS, text
+from tests.support.families import lines
+from tests.support.live import text
 from tests.support.process_layer import server_command
 from tests.support.processes import state
 
@@ -42,7 +43,18 @@ def attempt(code: str) -> str:
 server.run()
 """
 """A server on the official SDK, which knows both generations of the protocol."""
-DOES = [sys.executable, "-c", DOER]
+
+ATTEMPTING = """
+TOOLS = [tool("attempt")]
+def on_call(n, params):
+    try:
+        said = str(eval(params["arguments"]["code"]))
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+    send(id=n, result=text(said))
+"""
+"""The same without the SDK, whose import takes longer than all else."""
+DOES = [sys.executable, "-c", program(ATTEMPTING)]
 
 ATTEMPTS = (
     "open({root!r} + '/new', 'w')",
@@ -51,7 +63,7 @@ ATTEMPTS = (
     "os.symlink('/', {root!r} + '/link')",
     "open({outside!r} + '/new', 'w')",
     "open({state!r} + '/x', 'w')",
-    "urllib.request.urlopen('http://127.0.0.1:9')",
+    "__import__('urllib.request').request.urlopen('http://127.0.0.1:9')",
 )
 
 
@@ -115,11 +127,11 @@ class Ground:
         door: str = "wrap",
         **environ: str,
     ) -> AsyncGenerator[Client]:
-        program, *arguments = (
+        first, *arguments = (
             self.wrapping(mode, command, *flags) if door == "wrap" else self.serving(mode, command)
         )
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
-        started = StdioServerParameters(command=program, args=arguments, env=environment, cwd=str(self.root))
+        started = StdioServerParameters(command=first, args=arguments, env=environment, cwd=str(self.root))
         async with Client(started, mode=era, read_timeout_seconds=60) as client:
             yield client
 
@@ -131,10 +143,6 @@ def ground(tmp_path: Path) -> Ground:
 
 BEFORE = {"wrap": "", "upstreams": "mcp__doer__"}
 """What precedes the names of tools, by the door that leads to their server."""
-
-
-IN_GATE = (("read-only", "upstreams", "auto"), ("workspace-write", "wrap", "legacy"))
-"""Modes, doors and eras that the gate tries; the long step tries all."""
 
 
 async def attempted(client: Client, code: str, door: str = "wrap") -> str:
@@ -149,17 +157,19 @@ def unframed(said: str) -> str:
 @pytest.mark.parametrize(
     ("mode", "door", "era"),
     [
-        pytest.param(mode, door, era, marks=() if (mode, door, era) in IN_GATE else pytest.mark.long)
-        for mode in ("read-only", "workspace-write")
-        for door in BEFORE
-        for era in ERAS
+        ("read-only", "upstreams", "auto"),
+        ("workspace-write", "wrap", "legacy"),
+        pytest.param("read-only", "wrap", "auto", marks=pytest.mark.long),
+        pytest.param("workspace-write", "upstreams", "legacy", marks=pytest.mark.long),
     ],
 )
 async def test_a_server_does_no_more_than_the_mode_allows(
     ground: Ground, mode: str, door: str, era: str
 ) -> None:
     before = tree(ground.root), tree(ground.outside)
-    async with ground.client(mode, era=era, door=door) as client:
+    # `wrap` passes on what the client speaks.
+    command = [sys.executable, "-c", DOER] if (door, era) == ("wrap", "auto") else DOES
+    async with ground.client(mode, command=command, era=era, door=door) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         annotations = tools[f"{BEFORE[door]}attempt"].annotations
         assert annotations
@@ -178,24 +188,21 @@ async def test_a_server_does_no_more_than_the_mode_allows(
             assert "quarantine" in await attempt(client, planted)
             assert sorted(os.listdir(ground.root)) == [".git", "kept", "new"]
             assert "1 references" in ground.printed("history", "list")
-    assert "__attempt" in ground.printed("log", "--json").splitlines()[0]
+    assert "__attempt" in lines(ground.state.parent)[0]["name"]
 
 
 async def test_the_server_gets_what_the_operator_hands_on_and_nothing_else(ground: Ground) -> None:
     home = str(ground.root)
     environ = {"API_KEY": "secret", "OTHER_KEY": "secret", "HOME": home}
     (ground.root / ".gitconfig").touch()
-    async with ground.client("read-only", "--env", "API_KEY", **environ) as client:
+    flags = ("--env", "API_KEY", "--env", "HOME", "--network", "hosts", "--allow-domain", "example.com")
+    async with ground.client("read-only", *flags, **environ) as client:
         assert await attempted(client, "os.environ['API_KEY']") == "secret"
-        assert await attempted(client, "os.environ['OTHER_KEY']") == "KeyError"
-        assert await attempted(client, "os.environ['HOME']") != home
-        assert await attempted(client, "os.environ['GIT_CONFIG_GLOBAL']") == f"{home}/.gitconfig"
-    hosts = ("--network", "hosts", "--allow-domain", "example.com")
-    async with ground.client("read-only", "--env", "HOME", *hosts, **environ) as client:
+        assert (await attempted(client, "os.environ['OTHER_KEY']")).startswith("KeyError")
         assert await attempted(client, "os.environ['HOME']") == home
-        assert "--allow-domain example.org" in await attempted(
-            client, "urllib.request.urlopen('http://example.org')"
-        )
+        assert await attempted(client, "os.environ['GIT_CONFIG_GLOBAL']") == f"{home}/.gitconfig"
+        code = ATTEMPTS[-1].replace("127.0.0.1:9", "example.org")
+        assert "--allow-domain example.org" in await attempted(client, code)
         assert await attempted(client, "1 + 1") == "2"
     async with ground.client("danger-full-access", **environ) as client:
         assert await attempted(client, "os.environ['HOME']") == home
@@ -222,7 +229,7 @@ def test_a_signal_ends_the_server_and_records_its_calls(ground: Ground) -> None:
     heard, _ = process.communicate(timeout=20)
     assert process.returncode == 128 + signal.SIGTERM
     assert all("jsonrpc" in json.loads(line) for line in heard.splitlines())
-    assert json.loads(ground.printed("log", "--json").splitlines()[-1])["outcome"] == "cancelled"
+    assert lines(ground.state.parent)[-1]["outcome"] == "cancelled"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -262,8 +269,6 @@ async def test_one_process_forks_the_brokers_of_upstream_servers_and_all_end_wit
 def test_a_wrong_start_is_said_to_the_client(tmp_path: Path) -> None:
     wrong = {
         "put the command of the server after --": [],
-        "--name: 'a__b'": ["--name", "a__b", "--", "true"],
-        "/nowhere": ["--root", "/nowhere", "--", "true"],
         "ended with exit status 127": ["--", "/no/such/program"],
     }
     request = b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}\n'
