@@ -16,16 +16,19 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.app import confinement
+from mcp_toolserver.app.compose import application_of, build_application
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.commands.history import list_backups, restore
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
+from mcp_toolserver.protocol.http.tokens import Grant
 from mcp_toolserver.runtime.executables import HostExecutables
+from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.git_backups import PACK, BackupFolder, NotCopied, load, user_folder
 from tests.git.hostile_git import GIT
-from tests.support.confinement import git, git_environment
-from tests.support.live import Setup, connected_to
-from tests.support.named import file_of_tokens
+from tests.support.broker_forks import start_broker
+from tests.support.confinement import git, git_environment, put
 from tests.support.process_layer import server_command
 from tests.support.processes import call
 from tests.support.workbench import Person
@@ -144,14 +147,18 @@ async def test_shallow_clones_and_submodules_are_backed_up(tmp_path: Path) -> No
 
 
 async def test_each_name_of_a_token_has_backups_of_its_own(tmp_path: Path) -> None:
-    setup = Setup.below(tmp_path, "workspace-write", "--git", "writable")
-    repository(setup.root / "one")
-    names = file_of_tokens(setup.home, {"ann": {}, "ben": {}, "cleo": {"permission-mode": "read-only"}})
-    with names.serving(setup) as url:
-        for token in names.tokens.values():
-            async with connected_to(url, "http", token=token) as client:
-                await client.call_tool("bash", {"command": "true"})
-    assert sorted(os.listdir(setup.home / "state/history")) == ["ann", "ben"]
+    at, write = repository(tmp_path / "root/one"), Permission.WORKSPACE_WRITE
+    found = HostExecutables(git=GIT)
+    settings = Settings(permission_mode=write, root=(str(at.parent),), state_dir=str(tmp_path / "state"))
+    broker = start_broker(confinement.broker_policy(settings, found))
+    app = build_application(settings, broker, found, held_by=None)
+    for name, mode in {"ann": write, "ben": write, "cleo": Permission.READ_ONLY}.items():
+        own = application_of(app, Grant(name=name, sha256=("a" * 64,), ceiling=mode, roots=()))
+        await call(own.dispatcher, "bash", command="true")
+        await own.end()
+    await app.aclose()
+    broker.close()
+    assert sorted(os.listdir(tmp_path / "state/history")) == ["ann", "ben"]
 
 
 async def test_what_a_restore_replaces_is_kept(tmp_path: Path) -> None:
@@ -236,9 +243,14 @@ async def test_a_hostile_repository_is_named_and_nothing_of_it_runs_or_reaches_o
     assert "programs" not in said
     assert len(backups(tmp_path, at)) == 1
     assert not (root / "ran").exists()
-    listed = program(tmp_path, "history", "list", "--root", str(root)).stdout
-    doctor = json.loads(program(tmp_path, "doctor", "--json", "--root", str(root)).stdout)
+    with redirect_stdout(StringIO()) as printed:
+        list_backups(str(tmp_path / "state"), (str(root),))
+    listed = printed.getvalue()
+    config = put(tmp_path / "config.toml", "[rules]\ndeny = ['Read(programs/file)']\n")
+    words = ("doctor", "--json", "--root", str(root), "--config", str(config))
+    doctor = json.loads(program(tmp_path, *words).stdout)
     details = " ".join(finding["detail"] for finding in doctor["findings"])
+    assert f"the rule Read(programs/file) hides {at}/file" in details
     for name, (_, why) in HOSTILE.items():
         assert f"{root}/{name}/.git" in listed
         assert why in listed, (name, listed)

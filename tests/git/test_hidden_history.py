@@ -14,12 +14,10 @@ import pytest
 from tests.support.cases import until
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
-    BY_USER,
     READ_ONLY,
-    ROOT,
     WORKSPACE_WRITE,
     Scene,
-    as_user,
+    Server,
     git,
     git_environment,
     put,
@@ -27,7 +25,6 @@ from tests.support.confinement import (
     serving,
 )
 from tests.support.extent import IN_FULL
-from tests.support.process_layer import server_command
 
 WORD = "the-word-that-is-hidden"
 SECRET = "inner/secret.txt"
@@ -106,7 +103,7 @@ git --git-dir=clean/one/.git cat-file --batch-all-objects --batch 2>&1
 @pytest.fixture(scope="module", params=AS_ROOT_IN_LONG)
 def place(request: pytest.FixtureRequest) -> Generator[Scene]:
     """A root with a repository for each row, and with one that has nothing to hide, with a linked work tree
-    and a bare clone."""
+    and a bare clone. Around two more roots, `around/root` and a work tree, lies another repository."""
     with scene(request.param) as made:
         shutil.rmtree(made.root)
         for name, script in {**HIDING, "clean": CLEAN}.items():
@@ -117,8 +114,18 @@ def place(request: pytest.FixtureRequest) -> Generator[Scene]:
         found = (path.parent for path in made.root.rglob(".git"))
         names = [str(path.relative_to(made.root)) for path in (*found, *made.root.rglob("bare.git"))]
         put(made.root / "repositories", "\n".join(sorted(names)))
+        secret = f"mkdir root; printf {WORD} >root/secret.txt; commit"
+        build(made.base, f"clean around; {secret}; git worktree add --quiet ../root-of-a-tree")
         made.own()
         yield made
+
+
+@pytest.fixture(scope="module")
+def hiding(place: Scene) -> Generator[Server]:
+    """A server with the rule."""
+    roots = (place.root, place.base / "around/root", place.base / "root-of-a-tree")
+    with serving(place, WORKSPACE_WRITE, *with_rule(place, RULE), roots=roots) as server:
+        yield server
 
 
 def with_rule(made: Scene, rule: str) -> tuple[str, ...]:
@@ -128,21 +135,69 @@ def with_rule(made: Scene, rule: str) -> tuple[str, ...]:
     return "--config", str(config)
 
 
+def test_a_repository_around_the_root_or_outside_is_hidden_and_the_log_of_the_start_names_rule_and_file(
+    hiding: Server,
+) -> None:
+    place = hiding.scene
+    finding = f"the rule {RULE} hides {place.root}/committed/one/{SECRET}"
+    # No command makes the server look.
+    log = hiding.client._log.fileno()
+    until(lambda: finding in os.pread(log, 1 << 16, 0).decode())
+    around = place.base / "around"
+    for root in (around / "root", place.base / "root-of-a-tree"):
+        said = hiding.bash(
+            f"cd {root}; git log -p; git -C {around} log -p; git --git-dir={around}/.git log -p"
+        )
+        assert WORD not in said
+        assert "outside" in said or "above a root" in said
+
+
 @pytest.mark.rounds
-def test_commands_get_nothing_from_a_repository_that_holds_what_a_rule_hides(place: Scene) -> None:
-    with serving(place, WORKSPACE_WRITE, *with_rule(place, RULE)) as server:
-        server.bash(f"({READS}) >/tmp/read")
-        assert "+tracked" in server.bash("cat /tmp/read | tr -d '\\0'")
-        assert "0" in server.bash(f"grep -ac '{WORD}' /tmp/read; true").split()
-        said = server.bash("cat */*/.git/HEAD clean/bare.git/HEAD bare/bare.git/HEAD; true")
-        # Only the two clean ones are there: a work tree's `.git` is a file.
-        assert said.count("ref: refs/heads/main") == 2, said
-        for name in ("clean/one", "clean/tree", "clean/bare.git"):
-            assert "+tracked" in server.bash(f"git -C {name} log -p"), name
-        # The server's own tools check paths.
-        said = server.call("git_log", path="untracked/one").text
-        assert "two" in said
-        assert WORD not in server.call("git_show", path="untracked/one", revision="HEAD~1").text
+def test_commands_get_nothing_from_a_repository_that_holds_what_a_rule_hides(hiding: Server) -> None:
+    hiding.bash(f"({READS}) >/tmp/read")
+    assert "+tracked" in hiding.bash("cat /tmp/read | tr -d '\\0'")
+    assert "0" in hiding.bash(f"grep -ac '{WORD}' /tmp/read; true").split()
+    said = hiding.bash("cat */*/.git/HEAD clean/bare.git/HEAD bare/bare.git/HEAD; true")
+    # Only the two clean ones are there: a work tree's `.git` is a file.
+    assert said.count("ref: refs/heads/main") == 2, said
+    for name in ("clean/one", "clean/tree", "clean/bare.git"):
+        assert "+tracked" in hiding.bash(f"git -C {name} log -p"), name
+    # The server's own tools check paths.
+    said = hiding.call("git_log", path="untracked/one").text
+    assert "two" in said
+    assert WORD not in hiding.call("git_show", path="untracked/one", revision="HEAD~1").text
+
+
+def test_a_repository_is_examined_again_when_it_changes(hiding: Server) -> None:
+    one = hiding.scene.root / "clean/one"
+    log = f"git -C {one} log -p --all"
+
+    def shown() -> bool:
+        return "+tracked" in hiding.bash(log)
+
+    def shown_elsewhere() -> list[bool]:
+        job = hiding.call("TaskOutput", task_id=hiding.start(log), offset=0, until="end", wait_ms=20_000)
+        session = hiding.call("REPL", language="shell", code=log, session="new")
+        return ["+tracked" in text for text in (job.text, session.text)]
+
+    # A blob that loses its path while the server watches is known.
+    hiding.bash("cd clean/one && echo a >new && git add new")
+    identity = "-c user.name=a -c user.email=a"
+    hiding.bash(f"cd clean/one && echo b >new && git add new && git {identity} commit -qm three")
+    assert shown()
+    put(one / SECRET, WORD)
+    git(one, "add", SECRET)
+    hiding.scene.own()
+    assert not shown()
+    assert shown_elsewhere() == [False, False]
+    assert f"the rule {RULE} hides {hiding.scene.root}/" in hiding.bash(log)
+    git(one, "rm", "--quiet", "--cached", SECRET)
+    hiding.scene.own()
+    assert not shown()
+    git(one, "gc", "--quiet", "--prune=now")
+    hiding.scene.own()
+    assert shown()
+    assert shown_elsewhere() == [True, True]
 
 
 @pytest.mark.rounds
@@ -157,69 +212,3 @@ def test_the_same_commands_read_it_without_a_rule_and_with_one_that_matches_noth
         assert not {f"{name}/one/.git/HEAD" for name in UNKNOWN} & set(said)
         assert HIDING.keys() - UNKNOWN <= {path.partition("/")[0] for path in said}
         assert WORD in server.bash("cd committed/one && git log -p")
-
-
-@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
-def test_a_repository_is_examined_again_when_it_changes(user: str) -> None:
-    with scene(user) as made, serving(made, WORKSPACE_WRITE, *with_rule(made, RULE)) as server:
-        log = "git log -p --all"
-
-        def shown() -> bool:
-            return "+tracked" in server.bash(log)
-
-        def shown_elsewhere() -> list[bool]:
-            job = server.call("TaskOutput", task_id=server.start(log), offset=0, until="end", wait_ms=20_000)
-            session = server.call("REPL", language="shell", code=log, session="new")
-            return ["+tracked" in text for text in (job.text, session.text)]
-
-        # A blob that loses its path while the server watches is known.
-        server.bash("echo a >new && git add new")
-        server.bash("echo b >new && git add new && git commit -qm three")
-        assert shown()
-        put(made.root / SECRET, WORD)
-        git(made.root, "add", SECRET)
-        made.own()
-        assert not shown()
-        assert shown_elsewhere() == [False, False]
-        said = server.bash("git log")
-        assert f"the rule {RULE} hides {made.root}/{SECRET}" in said
-        git(made.root, "rm", "--quiet", "--cached", SECRET)
-        made.own()
-        assert not shown()
-        git(made.root, "gc", "--quiet", "--prune=now")
-        made.own()
-        assert shown()
-        assert shown_elsewhere() == [True, True]
-
-
-@pytest.mark.parametrize("place", BY_USER[-1:], indirect=True)
-def test_a_repository_around_the_root_or_outside_is_hidden_and_the_log_of_the_start_names_rule_and_file(
-    place: Scene,
-) -> None:
-    around, tree, known = place.base / "around", place.base / "root-of-a-tree", place.root / "committed"
-    secret = f"mkdir root; printf {WORD} >root/secret.txt; commit"
-    build(place.base, f"clean around; {secret}; git worktree add --quiet ../root-of-a-tree")
-    place.own()
-    finding = f"the rule {RULE} hides {known}/one/{SECRET}"
-    roots = (around / "root", tree, known)
-    with serving(place, READ_ONLY, *with_rule(place, RULE), roots=roots) as server:
-        # No command makes the server look.
-        log = server.client._log.fileno()
-        until(lambda: finding in os.pread(log, 1 << 16, 0).decode())
-        for root in roots[:2]:
-            said = server.bash(
-                f"cd {root}; git log -p; git -C {around} log -p; git --git-dir={around}/.git log -p"
-            )
-            assert WORD not in said
-            assert "outside" in said or "above a root" in said
-
-
-@pytest.mark.parametrize("place", BY_USER[-1:], indirect=True)
-def test_doctor_names_rule_and_file(place: Scene) -> None:
-    root, flags = place.root / "committed", with_rule(place, RULE)
-    arguments = ("doctor", "--root", str(root), "--state-dir", str(place.state), *flags)
-    done = subprocess.run(
-        [*as_user(place), *server_command(), *arguments], cwd=ROOT, capture_output=True, encoding="utf-8",
-        env={**place.environment, "COLUMNS": "500"}, timeout=60, check=False,
-    )  # fmt: skip
-    assert f"the rule {RULE} hides {root}/one/{SECRET}" in done.stdout
