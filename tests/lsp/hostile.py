@@ -16,6 +16,7 @@ QUICK = ServerLimits(
     min_age=0.0,
     poll_interval=0.01,
     progress_timeout=0.5,
+    recheck=0.1,
     quiet_period=0.05,
     action_diagnostics=0.1,
 )

