@@ -1,4 +1,4 @@
-"""The LSP tool with two real language servers, which stay warm over the tests."""
+"""The LSP tools with two real language servers, which stay warm over the tests."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -69,7 +69,7 @@ double wrong() { return "𝒳"; }
 
 
 def _commands(root: Path) -> str:
-    files = ("shapes.cc", "uses.cc")
+    files = ("shapes.cc", "uses.cc", "calls.cc")
     each = (f'{{"directory": "{root}/c", "file": "{name}", "command": "c++ -c {name}"}}' for name in files)
     return f"[{', '.join(each)}]"
 
@@ -77,7 +77,8 @@ def _commands(root: Path) -> str:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def at(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[LspTool]:
     with language_broker() as started:
-        async with lsp_tool(tmp_path_factory.mktemp("lsp"), started, hides=_hides) as made:
+        folder, deny = tmp_path_factory.mktemp("lsp"), ["lsp_edit(py/generated.py)"]
+        async with lsp_tool(folder, started, hides=_hides, deny=deny) as made:
             made.put("py/pyproject.toml", "")
             made.put("py/shapes.py", SHAPES_PY)
             made.put("py/uses.py", USES_PY)
@@ -242,3 +243,159 @@ async def test_many_questions_at_once_are_answered_by_one_server(at: LspTool) ->
             tasks.start_soon(ask)
     assert len(set(found)) == 1
     assert len(at.started) == started
+
+
+# --- changes: renames, code actions and formatting --------------------------------------------------------
+
+FILES = {
+    "py/pyproject.toml": "",
+    "py/figures.py": '"""Figures."""\n\n\ndef trebled(x: float) -> float:\n    return x * 2  # trebled\n',
+    "py/calls.py": 'from figures import trebled\r\n\r\né, 𝒳 = "𝒳trebled", trebled(1.0)\r\n',
+    "c/calls.h": "#pragma once\nint trebled(int x);\n",
+    "c/calls.cc": '#include "calls.h"\nint trebled(int x) { return x  *2; }\nint y = trebled(2)\n',
+}
+
+
+@pytest.fixture
+def code(at: LspTool) -> LspTool:
+    """The same tool, with the files that are changed as they were."""
+    put_back(at)
+    return at
+
+
+def put_back(at: LspTool) -> None:
+    for name, text in FILES.items():
+        at.put(name, "").write_bytes(text.encode())
+    (at.root / "py/generated.py").unlink(missing_ok=True)
+
+
+def content(at: LspTool) -> dict[str, str]:
+    return {name: (at.root / name).read_bytes().decode() for name in FILES}
+
+
+async def changed(at: LspTool, operation: str, path: str = "", **more: Any) -> tuple[str, dict[str, str]]:
+    """The answer, and the files that differ afterwards."""
+    before = content(at)
+    result = await at.edit(operation, path, **more)
+    assert result.error is None, result.text
+    after = content(at)
+    return result.text, {name: text for name, text in after.items() if text != before[name]}
+
+
+RENAMED_PY = {
+    "py/figures.py": FILES["py/figures.py"].replace("def trebled", "def twice"),
+    "py/calls.py": 'from figures import twice\r\n\r\né, 𝒳 = "𝒳trebled", twice(1.0)\r\n',
+}
+RENAMED_C = {
+    "c/calls.h": FILES["c/calls.h"].replace("trebled", "twice"),
+    "c/calls.cc": FILES["c/calls.cc"].replace("trebled", "twice"),
+}
+
+
+async def test_a_symbol_is_renamed_in_every_file(code: LspTool) -> None:
+    symbols: list[tuple[str, dict[str, Any], dict[str, str]]] = [
+        ("py/figures.py", {"query": "trebled"}, RENAMED_PY),
+        ("py/calls.py", {"line": 3, "character": 20}, RENAMED_PY),
+        ("c/calls.cc", {"line": 2, "query": "trebled"}, RENAMED_C),
+    ]
+    for path, more, after in symbols:
+        put_back(code)
+        text, files = await changed(code, "rename", path, new_name="twice", **more)
+        assert files == after
+        assert text.startswith("Done: rename trebled to twice, by ")
+        assert text.count('(restore "') == len(after)
+        for name in after:
+            assert f"--- a/{name}\n+++ b/{name}\n" in text
+
+
+async def test_a_renamed_symbol_is_known_to_the_next_question(code: LspTool) -> None:
+    result = await code.edit("rename", "py/figures.py", query="trebled", new_name="twice")
+    assert set(result.sha256) == {"py/figures.py", "py/calls.py"}
+    assert len(await code.places("findReferences", "py/figures.py", query="twice")) == 3
+    await changed(code, "rename", "py/figures.py", query="twice", new_name="trebled")
+    assert content(code) == FILES
+
+
+async def test_code_that_keeps_the_old_name_is_reported(code: LspTool) -> None:
+    code.put("other/one.py", "# trebled\ndef trebled(): ...\n" + "trebled()\n" * 6)
+    text, files = await changed(code, "rename", "py/figures.py", query="trebled", new_name="twice")
+    (code.root / "other/one.py").unlink()
+    assert files == RENAMED_PY
+    assert "the name trebled too and is not changed: other/one.py:1, " in text
+    assert " and 3 more. " in text
+
+
+async def test_when_one_file_cannot_be_written_or_a_rule_forbids_it_none_is(code: LspTool) -> None:
+    (code.root / "py/calls.py").chmod(0o444)
+    try:
+        for preview in (False, True):
+            result = await code.edit(
+                "rename", "py/figures.py", query="trebled", new_name="twice", preview=preview
+            )
+            assert (result.error is None) is preview
+        assert content(code) == FILES
+    finally:
+        (code.root / "py/calls.py").chmod(0o644)
+    code.put("py/generated.py", "from figures import trebled\ntrebled(3.0)\n")
+    result = await code.edit("rename", "py/figures.py", query="trebled", new_name="twice")
+    assert result.error == "denied"
+    assert "would also touch 'py/generated.py'" in result.text
+    assert content(code) == FILES
+
+
+async def test_a_file_is_formatted(code: LspTool) -> None:
+    text, files = await changed(code, "format", "c/calls.cc")
+    assert files["c/calls.cc"].splitlines()[1] == "int trebled(int x) { return x * 2; }"
+    assert "- c/calls.cc: " in text
+    text, files = await changed(code, "format", "c/calls.cc")
+    assert files == {}
+    assert text.startswith("Nothing to change, says clangd: format c/calls.cc.")
+
+
+async def test_code_actions_are_listed_and_one_is_applied(code: LspTool) -> None:
+    text, files = await changed(code, "codeAction", "c/calls.cc", line=3)
+    assert files == {}
+    title = next(line for line in text.splitlines() if "insert ';'" in line).removeprefix("- ")
+    title = title.removesuffix(" [quickfix]")
+    text, files = await changed(code, "codeAction", "c/calls.cc", line=3, action=title)
+    assert files == {"c/calls.cc": FILES["c/calls.cc"].replace("trebled(2)\n", "trebled(2);\n")}
+    assert text.startswith(f"Done: {title}, by clangd. Changed 1 file.")
+
+
+async def test_a_refactoring_that_a_command_computes_is_applied(code: LspTool) -> None:
+    code.put("c/auto.cc", "int f();\nauto z = f();\n")
+    text = (await code.edit("codeAction", "c/auto.cc", line=2, query="auto")).text
+    title = text.splitlines()[0].removeprefix("- ").removesuffix(" [refactor]")
+    result = await code.edit("codeAction", "c/auto.cc", line=2, query="auto", action=title)
+    assert result.error is None, result.text
+    assert (code.root / "c/auto.cc").read_text(encoding="utf-8") == "int f();\nint z = f();\n"
+
+
+UNCHANGEABLE: list[tuple[str, str, dict[str, Any], str, str]] = [
+    ("rename", "py/figures.py", {"query": "trebled"}, "invalid_input", "rename needs new_name"),
+    ("rename", "py/figures.py", {"query": "trebled", "new_name": "a b"}, "invalid_input", "new_name"),
+    ("rename", "py/figures.py", {"query": "none", "new_name": "a"}, "invalid_input", "is not in"),
+    ("rename", "py/figures.py", {"line": 3, "character": 1, "new_name": "a"}, "unavailable", ""),
+    ("rename", "../none.py", {"query": "x", "new_name": "a"}, "denied", "outside"),
+    ("format", "py/figures.py", {}, "unavailable", "does not support format"),
+    ("format", "py/pyproject.toml", {}, "unavailable", "format needs one; edit_file"),
+    ("codeAction", "c/calls.cc", {"line": 99}, "invalid_input", "past the end"),
+    ("codeAction", "c/calls.cc", {"line": 3, "action": "dance"}, "invalid_input", "There are: "),
+    ("codeAction", "c/calls.cc", {"line": 1, "character": 1, "action": "x"}, "invalid_input", "There "),
+]
+
+
+async def test_what_cannot_be_changed_is_an_error(code: LspTool) -> None:
+    for operation, path, more, kind, words in UNCHANGEABLE:
+        result = await code.edit(operation, path, **more)
+        assert result.error == kind, result.text
+        assert words in result.text, result.text
+    assert content(code) == FILES
+
+
+async def test_a_preview_by_other_spellings_shows_the_diff_and_changes_nothing(code: LspTool) -> None:
+    spelt = {"filePath": "py/figures.py", "symbol": "trebled", "newName": "twice", "dry_run": True}
+    text, files = await changed(code, "rename", **spelt)
+    assert files == {}
+    assert "would change 2 files. Nothing was changed." in text
+    assert "-def trebled(x: float) -> float:\n+def twice(x: float) -> float:\n" in text
