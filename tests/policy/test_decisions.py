@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Generator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from mcp_toolserver.invocation import load
 from mcp_toolserver.policy.rules import Narrowing, Policy, Request, RuleContext, Rules, parse
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.runtime.processes.broker_client import Broker, start_standalone_broker
-from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
 from mcp_toolserver.settings import Settings
 from tests import ROOT
 from tests.custom_tools.test_requirement_sets import TOOLS
@@ -46,38 +46,38 @@ IDS = {
 }
 
 
-def policy(*arguments: str, home: Path) -> tuple[int, str]:
-    """The exit status of `policy`, and what it printed."""
-    ended = ran([*server_command(), "policy", *arguments], env={**os.environ, "HOME": str(home)})
-    assert not (home / ".local/state/mcp-toolserver/audit").exists()
-    return ended.returncode, ended.stdout + ended.stderr
-
-
 def in_process(settings: Settings) -> Application:
     """A server that can run no command."""
     return build_application(settings, None, HostExecutables(), held_by=None)
 
 
+@pytest.fixture(scope="module")
+def build() -> Generator[policy_command.Build]:
+    """Builds servers with a broker whose self-test says at which level commands are offered, which depends on
+    the mode; none runs."""
+    found = find_host_executables(os.environ, ())
+    with ExitStack() as open_brokers:
+        brokers: dict[object, Broker] = {}
+
+        def built(settings: Settings) -> Application:
+            mode = (settings.permission_mode, settings.granted, settings.network)
+            if mode not in brokers:
+                started = start_standalone_broker(broker_policy(settings, found))
+                brokers[mode] = open_brokers.enter_context(closing(started))
+            return build_application(settings, brokers[mode], found, held_by=None)
+
+        yield built
+
+
 @pytest.mark.requirement("GR-55", "GR-56", "GR-57", "GR-58", "DA-45", "DA-54")
-def test_every_case_is_decided_as_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_case_is_decided_as_it_says(
+    build: policy_command.Build, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tools := tmp_path / "tools.py").write_text(TOOLS, encoding="utf-8")
     (config := tmp_path / "config.toml").write_text(f"tool-files = ['{tools}']", encoding="utf-8")
     flags = ("--config", str(config), "--state-dir", str(tmp_path / "state"))
-    found = find_host_executables(os.environ, ())
-    with ExitStack() as open_brokers:
-        brokers: list[tuple[BrokerPolicy, Broker]] = []
-
-        def build(settings: Settings) -> Application:
-            """With a broker whose self-test says at which level commands are offered."""
-            wanted = broker_policy(settings, found)
-            if wanted not in [known for known, _ in brokers]:
-                brokers.append((wanted, open_brokers.enter_context(closing(start_standalone_broker(wanted)))))
-            broker = next(broker for known, broker in brokers if known == wanted)
-            return build_application(settings, broker, found, held_by=None)
-
-        status = policy_command.test(
-            load(["policy", "test", str(CASES), *flags], {"HOME": str(tmp_path)}), build
-        )
+    asked = load(["policy", "test", str(CASES), *flags], {"HOME": str(tmp_path)})
+    status = policy_command.test(asked, build)
     printed = "".join(capsys.readouterr())
     assert status == 0, printed
     number = re.search(r"(\d+) cases, 0 different", printed)
@@ -154,7 +154,9 @@ def test_every_rule_of_a_config_file_has_its_line(tmp_path: Path) -> None:
     assert lines == ["3", "7", "8"]
 
 
-def test_the_page_shows_what_the_commands_print(tmp_path: Path) -> None:
+def test_the_page_shows_what_the_commands_print(
+    build: policy_command.Build, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = (ROOT / "docs/policy.md").read_text(encoding="utf-8")
     rules, shown, cases, tested = (
         block.partition("\n")[2]
@@ -163,18 +165,26 @@ def test_the_page_shows_what_the_commands_print(tmp_path: Path) -> None:
     )
     (tmp_path / "project").mkdir()
     config, file = tmp_path / "policy.toml", tmp_path / "cases.yaml"
-    for content, printed, flags in (
-        (rules, shown, ("--root", str(tmp_path / "project"), "--permission-mode", "workspace-write")),
-        (f'{rules}\nallow = ["Bash(git push origin:*)"]\n', tested, ()),
-    ):
+    file.write_text(cases, encoding="utf-8")
+
+    def asked(content: str, printed: str, *flags: str) -> tuple[list[str], list[str]]:
+        """The words of the command line that the page shows, and those that it says are printed."""
         config.write_text(content, encoding="utf-8")
-        file.write_text(cases, encoding="utf-8")
         command, _, expected = printed.partition("\n")
-        words = [word for word in shlex.split(command) if word not in ("$", "mcp-toolserver", "policy")]
+        words = [word for word in shlex.split(command) if word not in ("$", "mcp-toolserver")]
         end = next(at for at, word in enumerate(words) if word.startswith("--"))
-        asked = [str(file) if word == file.name else word for word in words[:end]]
-        found = policy(*asked, *flags, "--config", str(config), home=tmp_path)[1]
-        assert found.replace(f"{tmp_path}/", "").split() == expected.split()
+        named = [str(file) if word == file.name else word for word in words[:end]]
+        return [*named, *flags, "--config", str(config)], expected.split()
+
+    flags = ("--root", str(tmp_path / "project"), "--permission-mode", "workspace-write")
+    words, expected = asked(rules, shown, *flags)
+    explained = load(words, {"HOME": str(tmp_path)})
+    policy_command.explain(build(explained.settings), explained, json.loads(words[3]))
+    assert "".join(capsys.readouterr()).replace(f"{tmp_path}/", "").split() == expected
+    words, expected = asked(f'{rules}\nallow = ["Bash(git push origin:*)"]\n', tested)
+    ended = ran([*server_command(), *words], env={**os.environ, "HOME": str(tmp_path)})
+    assert (ended.stdout + ended.stderr).replace(f"{tmp_path}/", "").split() == expected
+    assert not (tmp_path / ".local/state/mcp-toolserver/audit").exists()
 
 
 # --- the order ------------------------------------------------------------------------------------------
@@ -259,8 +269,10 @@ async def test_rules_of_a_project_bind_tools_and_commands_and_change_with_the_fi
         assert "the key" not in await call("bash", command="cat secrets/key")
 
 
-def test_doctor_names_rules_without_effect_and_invalid_files(tmp_path: Path) -> None:
-    (root := tmp_path / "root").mkdir()
+def test_doctor_names_rules_without_effect_invalid_files_and_read_only_roots(tmp_path: Path) -> None:
+    root, kept = tmp_path / "root", tmp_path / "kept"
+    for folder in (root, kept):
+        folder.mkdir()
     (root / ".mcp-toolserver.toml").write_text("deny = 1\n", encoding="utf-8")
     config = tmp_path / "c.toml"
     config.write_text(
@@ -270,6 +282,7 @@ def test_doctor_names_rules_without_effect_and_invalid_files(tmp_path: Path) -> 
         encoding="utf-8",
     )
     flags = ["--json", "--root", str(root), "--permission-mode", "workspace-write", "--config", str(config)]
+    flags += ["--root", f"{kept}=read-only"]
     ended = ran([*server_command(), "doctor", *flags], env={**os.environ, "HOME": str(tmp_path)})
     assert ended.returncode == 2, ended.stderr
     findings = json.loads(ended.stdout)["findings"]
@@ -277,3 +290,4 @@ def test_doctor_names_rules_without_effect_and_invalid_files(tmp_path: Path) -> 
     found = {detail.partition(" (")[0] for detail in effectless}
     assert found == {"WebFetch(example.com)", "Write(/nowhere/**)", "Read(docs/**)", "container_shell"}
     assert f"{root}/.mcp-toolserver.toml:1: it must be a list of texts" in ended.stdout
+    assert f"no tool or command writes in {kept}" in ended.stdout
