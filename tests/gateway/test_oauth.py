@@ -22,12 +22,18 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.commands.upstream import log_in as log_in_to
+from mcp_toolserver.commands.upstream import log_out
 from mcp_toolserver.errors import Denied, SettingsError, ToolError, Unavailable
+from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.background import Background
 from mcp_toolserver.stores.oauth_tokens import TokenStore
 from tests.gateway.oauth_server import Protected, browse, get, log_in, protected, serving, whoami
+from tests.gateway.strangers import Place, upstreams
 from tests.support.live import Setup, connected, text
 from tests.support.process_layer import server_command
+from tests.support.workbench import Person
 
 
 @pytest_asyncio.fixture
@@ -193,16 +199,6 @@ async def test_the_operators_client_and_scope_are_used(up: Protected, tmp_path: 
     assert (list(up.authority.clients), up.authority.asked[-1].scopes) == ([name], ["read", "write"])
 
 
-def configured(up: Protected, folder: Path, mode: str) -> Setup:
-    """A server with the protected one upstream, whose tool it offers in every mode."""
-    entry = {"url": up.url, "tools": {"whoami": "read-only"}}
-    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"files": entry}}), encoding="utf-8")
-    private = f'web-private = ["{urlsplit(up.issuer).netloc}"]'
-    (folder / "config.toml").write_text(private, encoding="utf-8")
-    flags = ("--upstreams", str(folder / "servers.json"), "--config", str(folder / "config.toml"))
-    return Setup.below(folder, mode, *flags)
-
-
 async def program(setup: Setup, *words: str) -> tuple[int | None, str]:
     """Run a command, with a browser for the page that it prints; its exit status and output."""
     command = [*server_command(), *words, "--state-dir", str(setup.home / "state"), *setup.flags]
@@ -222,7 +218,11 @@ async def program(setup: Setup, *words: str) -> tuple[int | None, str]:
 async def test_a_confined_server_uses_and_renews_what_the_operator_logged_in_to(
     up: Protected, tmp_path: Path
 ) -> None:
-    setup = configured(up, tmp_path, "read-only")
+    entry = {"url": up.url, "tools": {"whoami": "read-only"}}
+    servers, config = tmp_path / "servers.json", tmp_path / "config.toml"
+    servers.write_text(json.dumps({"mcpServers": {"files": entry}}), encoding="utf-8")
+    config.write_text(f'web-private = ["{urlsplit(up.issuer).netloc}"]', encoding="utf-8")
+    setup = Setup.below(tmp_path, "read-only", "--upstreams", str(servers), "--config", str(config))
     up.authority.lifetime = 0
     status, printed = await program(setup, "upstream", "login", "files")
     assert (status, "accepts the token" in printed) == (0, True), printed
@@ -231,24 +231,27 @@ async def test_a_confined_server_uses_and_renews_what_the_operator_logged_in_to(
         said = text(await client.call_tool("mcp__files__whoami", {}))
         assert next(iter(up.authority.clients)) in said
         assert up.authority.renewals == 1
-        assert (await program(setup, "upstream", "logout", "files"))[0] == 0
+        assert log_out(str(setup.home / "state"), "files") == 0
         said = text(await client.call_tool("mcp__files__whoami", {}))
         assert "no token is stored" in said
         listed = {tool.name for tool in (await client.list_tools()).tools}
         assert "McpAuth" not in listed
-    status, printed = await program(setup, "upstream", "login", "other")
-    assert (status, "there are: files" in printed) == (2, True), printed
+    other = load(["upstream", "login", "other", *setup.flags], {})
+    with pytest.raises(SettingsError, match="there are: files"):
+        log_in_to(str(setup.home / "state"), other, {})
 
 
 async def test_a_model_asks_its_user_to_log_in(up: Protected, tmp_path: Path) -> None:
-    setup = configured(up, tmp_path, "danger-full-access")
-    async with connected(setup) as client:
+    at = Place(tmp_path, Permission.DANGER_FULL_ACCESS, web_private=(urlsplit(up.issuer).netloc,))
+    answers: list[str] = []
+    async with upstreams(at, {"files": {"url": up.url, "tools": {"whoami": "read-only"}}}) as app:
 
         async def say(name: str, **arguments: object) -> str:
-            answers.append(text(await client.call_tool(name, {"server": "files", **arguments})))
+            with anyio.fail_after(60):
+                given = {"server": "files", **arguments}
+                answers.append((await app.dispatcher.call(name, given, Person())).text)
             return answers[-1]
 
-        answers: list[str] = []
         assert "Call McpAuth" in await say("ListMcpResources")
         page = (await say("McpAuth")).splitlines()[-1]
         await browse(page)
@@ -256,8 +259,9 @@ async def test_a_model_asks_its_user_to_log_in(up: Protected, tmp_path: Path) ->
         assert next(iter(up.authority.clients)) in await say("MCP", tool="whoami")
         assert "takes no login now" in await say("McpAuth")
         assert len(up.authority.asked) == 1
-    assert (setup.home / "state/audit").exists()
-    assert exposed(setup.home / "state", up.authority.issued, *answers) == []
+    at.broker.close()
+    assert (at.state / "audit").exists()
+    assert exposed(at.state, up.authority.issued, *answers) == []
 
 
 async def test_a_login_of_several_calls_is_one_and_so_is_its_failure(up: Protected, tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ from tests.gateway.test_hostile_servers import (
     at_call,
 )
 from tests.gateway.test_wrap import unframed
-from tests.support.live import ERAS, TOKEN, Setup, serving, text
+from tests.protocol.resource_clients import place
+from tests.support import http_server
+from tests.support.live import ERAS, text
 from tests.support.workbench import Person
 
 
@@ -339,17 +341,19 @@ def test_a_file_that_asks_for_too_much_or_cannot_be_read_stops_the_start(at: Pla
 async def test_a_server_with_an_address_needs_what_the_operator_maps(
     at: Place, tmp_path: Path, kind: str
 ) -> None:
-    far = Setup.below(tmp_path)
-    (far.root / "kept").write_text("kept", encoding="utf-8")
-    file = tmp_path / "servers.json"
-    file.write_text(
-        '{"mcpServers": {"itself": {"type": "http", "url": "http://127.0.0.1:9"}}}', encoding="utf-8"
-    )
-    with serving(far, kind) as url, serving(replace(far, flags=("--upstreams", str(file))), kind) as circle:
-        entry = {"type": kind, "url": url, "headers": {"Authorization": f"Bearer {TOKEN}"}, "timeout": 20}
+    own = Place(tmp_path / "circle", Permission.READ_ONLY)
+    async with (
+        place(tmp_path, permission_mode=Permission.READ_ONLY) as far,
+        http_server.serving(sse=kind == "sse", server=mcp_server(far.app)) as served,
+        upstreams(own, {"itself": {"url": "http://127.0.0.1:9"}}) as circle,
+        http_server.serving(sse=kind == "sse", server=mcp_server(circle)) as circular,
+    ):
+        far.write("kept", "kept")
+        headers = {"Authorization": f"Bearer {http_server.TOKEN}"}
+        entry = {"type": kind, "url": served.url, "headers": headers, "timeout": 20}
         servers = {
             "far": {**entry, "tools": {"read_file": "read-only", "ls": None}},
-            "circle": {**entry, "url": circle},
+            "circle": {**entry, "url": circular.url},
             "stranger": {**entry, "headers": {}},
         }
         async with upstreams(at, servers) as app:
@@ -362,10 +366,11 @@ async def test_a_server_with_an_address_needs_what_the_operator_maps(
             assert "requires danger-full-access" in await said(app, "mcp__far__ls")
             assert "toolserver://config" in await said(app, "ListMcpRes", server="far")
             read = await said(app, "ReadMcpRes", server="far", uri="toolserver://security")
-            assert read.startswith("toolserver://security:\nread-only, enforced by")
+            assert read.startswith("toolserver://security:\nread-only, ")
             # A server with upstream servers is none itself.
             assert "of circle are not known" in await said(app, "MCP", server="circle", tool="ls")
             assert "takes a login" in await said(app, "MCP", server="stranger", tool="ls")
+    own.broker.close()
 
 
 PROMPTS = """
@@ -507,7 +512,8 @@ def read_text(found: ReadResourceResult) -> str:
 
 
 async def test_resources_of_servers_are_offered_and_read_by_the_rules_of_the_tools(at: Place) -> None:
-    servers = {"one": RESOURCES, "two": RESOURCES, "mute": MUTE, "dead": LAST_WORDS, "plain": ""}
+    mute = {"behaviour": MUTE, "timeout": 3}
+    servers = {"one": RESOURCES, "two": RESOURCES, "mute": mute, "dead": LAST_WORDS, "plain": ""}
     deny = ("ReadMcpResource(note://secret)", "ListMcpResources(two)")
     one = "toolserver://upstreams/one/"
     async with upstreams(at, servers, deny=deny) as app, Client(mcp_server(app)) as client:
