@@ -1,7 +1,7 @@
-"""One conversation that every official client has with the server: what it does, and what must come of it.
+"""One conversation of the official TypeScript client with the server: what it does, and what must come of it.
 
-A driver, written with the client, takes the steps as JSON and tells after each what came of it, as JSON too,
-in the words of `Outcome`. It goes on when it reads a line, so that the machine can be looked at in between.
+Its driver takes the steps as JSON and tells after each what came of it, as JSON too, in words of `Outcome`.
+It goes on when it reads a line, so that the machine can be looked at in between.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The official clients, of both eras and two languages, have one conversation with the real server."""
+"""The official TypeScript client has one conversation with the real server, in both eras."""
 
 import asyncio
 import json
@@ -13,28 +13,15 @@ import pytest
 
 from tests.clients.conversation import ANSWER, RUNNING, Outcome, Step, conversation
 from tests.support.live import TOKEN, Setup, serving
-from tests.support.official import node_modules, old_python
+from tests.support.official import node_modules
 from tests.support.processes import arguments, processes, until
 
 pytestmark = pytest.mark.long
 
-HERE = Path(__file__).parent
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 
-CLIENTS: Mapping[str, tuple[str, str]] = {
-    "typescript-auto": ("auto", MODERN),
-    "typescript-legacy": ("legacy", LEGACY),
-    "python-1": ("", LEGACY),
-}
-"""By client how it is to begin, and the version that it must come to."""
-
-
-def driver(client: str) -> list[str]:
-    """The command that starts the driver of a client."""
-    if client == "python-1":
-        return [str(old_python()), str(HERE / "driver_1x.py")]
-    packages = node_modules()
-    return [str(packages / "node" / "bin" / "node"), str(HERE / "driver.mjs"), str(packages)]
+MODES = {"auto": MODERN, "legacy": LEGACY}
+"""By how the client begins, the version that it must come to."""
 
 
 @pytest.fixture(scope="module")
@@ -52,40 +39,33 @@ def url(setup: Setup) -> Generator[str]:
         yield address
 
 
-class Driver:
-    """A client on its way through the conversation."""
+async def outcome(driver: asyncio.subprocess.Process) -> Outcome:
+    """What came of the next step."""
+    assert driver.stdout is not None
+    with anyio.fail_after(30):
+        line = await driver.stdout.readline()
+    assert line, "the driver ended"
+    return Outcome(**json.loads(line))
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
 
-    async def outcome(self) -> Outcome:
-        """What came of the next step."""
-        assert self._process.stdout is not None
-        with anyio.fail_after(30):
-            line = await self._process.stdout.readline()
-        assert line, "the driver ended"
-        return Outcome(**json.loads(line))
-
-    def go_on(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
-
-    async def end(self) -> int:
-        with anyio.fail_after(30):
-            return await self._process.wait()
+def go_on(driver: asyncio.subprocess.Process) -> None:
+    assert driver.stdin is not None
+    driver.stdin.write(b"\n")
 
 
 @asynccontextmanager
-async def driven(client: str, way: Mapping[str, Any], steps: Sequence[Step]) -> AsyncGenerator[Driver]:
-    """The driver of a client, with its task."""
-    mode, _ = CLIENTS[client]
+async def driven(
+    mode: str, way: Mapping[str, Any], steps: Sequence[Step]
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """The client on its way through the conversation."""
     task = {"transport": way, "mode": mode, "answer": ANSWER, "steps": [step.do for step in steps]}
+    packages, script = node_modules(), Path(__file__).with_name("driver.mjs")
     process = await asyncio.create_subprocess_exec(
-        *driver(client), json.dumps(task),
+        packages / "node" / "bin" / "node", script, packages, json.dumps(task),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 20,
     )  # fmt: skip
     try:
-        yield Driver(process)
+        yield process
     finally:
         if process.returncode is None:
             process.kill()
@@ -98,10 +78,10 @@ def runs(marker: str) -> bool:
 
 
 @pytest.mark.requirement("DC-07", "DC-16")
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_an_official_client_has_the_whole_conversation(
-    transport: str, client: str, setup: Setup, url: str
+async def test_the_official_typescript_client_has_the_whole_conversation(
+    transport: str, mode: str, setup: Setup, url: str
 ) -> None:
     # As a number of seconds, it is a word that `sleep` takes.
     marker = f"0.{secrets.randbelow(10**12):012}"
@@ -109,17 +89,18 @@ async def test_an_official_client_has_the_whole_conversation(
     stdio = {"command": setup.command, "environment": setup.environment}
     way = stdio if transport == "stdio" else {"url": url, "token": TOKEN}
     faults: list[str] = []
-    async with driven(client, way, steps) as talk:
-        assert list((await talk.outcome()).names) == ["mcp-toolserver", CLIENTS[client][1]]
-        talk.go_on()
+    async with driven(mode, way, steps) as talk:
+        assert list((await outcome(talk)).names) == ["mcp-toolserver", MODES[mode]]
+        go_on(talk)
         for step in steps:
             if step.name == RUNNING:
-                await talk.outcome()
+                await outcome(talk)
                 await until(lambda: runs(marker))
-                talk.go_on()
-            faults += step.faults(await talk.outcome())
+                go_on(talk)
+            faults += step.faults(await outcome(talk))
             if step.name == RUNNING:
                 await until(lambda: not runs(marker))
-            talk.go_on()
+            go_on(talk)
         assert faults == []
-        assert await talk.end() == 0
+        with anyio.fail_after(30):
+            assert await talk.wait() == 0

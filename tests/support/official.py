@@ -27,8 +27,6 @@ from tests import ROOT
 
 PACKAGES = ROOT / "tests" / "conformance" / "package.json"
 CLIENT_PACKAGES = ROOT / "tests" / "client_programs" / "package.json"
-OLD_CLIENT = "mcp==1.30.0"
-"""The last line of the Python SDK that knows only the handshake."""
 
 BUNDLE_TOOL = "@anthropic-ai/mcpb@2.1.2"
 """Validates and unpacks bundles, and fills in what their users configure."""
@@ -77,11 +75,6 @@ def client_program(package: str) -> Path:
     pinned["dependencies"] = {package: pinned["dependencies"][package]}
     name = f"client-{package.rpartition('/')[2]}"
     return _packages(name, json.dumps(pinned)) / ".bin"
-
-
-def old_python() -> Path:
-    """A Python with the client of the handshake era alone."""
-    return _installed("python", OLD_CLIENT, partial(_install_python, OLD_CLIENT)) / "bin" / "python"
 
 
 def bundle_tool() -> Path:
