@@ -1,35 +1,29 @@
-"""Names under which a real server is reached: those that the operator allows, and no others."""
+"""Names under which a server is reached: those that the operator allows, and no others."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 import httpx
 import pytest
 
-from tests.support.http_server import ACCEPT, INITIALIZE
-from tests.support.live import TOKEN, Setup, serving
-
-# They share a server.
-pytestmark = pytest.mark.xdist_group("test_allowed_host")
+from tests.support.http_server import ACCEPT, INITIALIZE, TOKEN, serving
 
 NAMES = ("Tools.lan", "proxy.example.org", "localhost:9000", "[2001:db8::7]:80")
 
 
-@pytest.fixture(scope="module")
-def http(tmp_path_factory: pytest.TempPathFactory) -> Generator[httpx.Client]:
+@pytest.fixture
+async def http() -> AsyncGenerator[httpx.AsyncClient]:
     """A client of a server on every address, with names that it does not know by itself."""
-    flags = ("--host", "0.0.0.0", *(word for name in NAMES for word in ("--allowed-host", name)))
-    with serving(Setup.below(tmp_path_factory.mktemp("allowed"), "read-only", *flags), "http") as url:
-        base = httpx.URL(url).copy_with(host="127.0.0.1", path="/")
-        given = {**ACCEPT, "authorization": f"Bearer {TOKEN}"}
-        with httpx.Client(base_url=base, headers=given, timeout=10, trust_env=False) as made:
+    async with serving(host="0.0.0.0", names=NAMES) as server:
+        base, given = f"http://127.0.0.1:{server.port}", {**ACCEPT, "authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(base_url=base, headers=given, timeout=10, trust_env=False) as made:
             yield made
 
 
-def answer(http: httpx.Client, path: str = "/mcp", **headers: str) -> httpx.Response:
+async def answer(http: httpx.AsyncClient, path: str = "/mcp", **headers: str) -> httpx.Response:
     """The answer to a handshake with these headers, in which PORT is that of the server."""
     port = str(http.base_url.port)
     filled = {name.replace("_", "-"): value.replace("PORT", port) for name, value in headers.items()}
-    return http.post(path, json=INITIALIZE, headers=filled)
+    return await http.post(path, json=INITIALIZE, headers=filled)
 
 
 ALLOWED: Mapping[str, dict[str, str]] = {
@@ -47,10 +41,10 @@ ALLOWED: Mapping[str, dict[str, str]] = {
 }
 
 
-def test_an_allowed_name_is_the_server(http: httpx.Client) -> None:
-    statuses = {name: answer(http, **headers).status_code for name, headers in ALLOWED.items()}
+async def test_an_allowed_name_is_the_server(http: httpx.AsyncClient) -> None:
+    statuses = {name: (await answer(http, **headers)).status_code for name, headers in ALLOWED.items()}
     assert statuses == dict.fromkeys(ALLOWED, 200)
-    assert answer(http, "/mcp/", Host="tools.lan").status_code == 200
+    assert (await answer(http, "/mcp/", Host="tools.lan")).status_code == 200
 
 
 REFUSED: Mapping[str, tuple[dict[str, str], int]] = {
@@ -67,11 +61,11 @@ REFUSED: Mapping[str, tuple[dict[str, str], int]] = {
 }
 
 
-def test_a_name_that_a_page_could_bring_is_not(http: httpx.Client) -> None:
-    statuses = {name: answer(http, **headers).status_code for name, (headers, _) in REFUSED.items()}
+async def test_a_name_that_a_page_could_bring_is_not(http: httpx.AsyncClient) -> None:
+    statuses = {name: (await answer(http, **headers)).status_code for name, (headers, _) in REFUSED.items()}
     assert statuses == {name: refused for name, (_, refused) in REFUSED.items()}
 
 
-def test_the_refusal_names_the_host_and_its_port(http: httpx.Client) -> None:
+async def test_the_refusal_names_the_host_and_its_port(http: httpx.AsyncClient) -> None:
     for host, shown in (("Localhost:9001", "localhost:9001"), ("<b>x", "NAME")):
-        assert f"--allowed-host {shown}." in answer(http, Host=host).text
+        assert f"--allowed-host {shown}." in (await answer(http, Host=host)).text

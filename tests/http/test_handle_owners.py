@@ -5,8 +5,7 @@ One table of kind × operation, over HTTP, with two clients of one real server, 
 
 import re
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,12 @@ from tests.protocol.resource_clients import background, listed, read
 from tests.support.confinement import USERS, Scene, as_user, visible_folder
 from tests.support.extent import IN_FULL
 from tests.support.following import Follower, KnowsTasks
-from tests.support.live import TOKEN, Setup, connected_to, serving, text
+from tests.support.live import Setup, connected_to, text
 from tests.support.named import file_of_tokens
 from tests.support.processes import Daemons, until
+
+# They share a server.
+pytestmark = pytest.mark.xdist_group("test_handle_owners")
 
 HEX = re.compile(r"[0-9a-f]{32}|(?<=_)[0-9a-f]{6,}")
 """The random part of a handle: those of commands and sessions are short."""
@@ -173,15 +175,31 @@ TASKS: Mapping[tuple[str, str], Operation] = {
 }
 
 
-@pytest.fixture
-def setup() -> Generator[Setup]:
+@dataclass(frozen=True)
+class Served:
+    """A server, and the tokens of two names."""
+
+    url: str
+    tokens: tuple[str, str]
+
+    def client(self, token: int, name: str = "client", era: str = "legacy") -> Any:
+        """A client that calls itself so; without a handshake it knows tasks."""
+        more = {"extensions": [KnowsTasks()]} if era == "auto" else {}
+        info = mcp.Implementation(name=name, version="1")
+        return connected_to(self.url, "http", mode=era, client_info=info, token=self.tokens[token], **more)
+
+
+@pytest.fixture(scope="module")
+def served() -> Generator[Served]:
     """As root where possible: its files are open to it, so only the server keeps clients apart."""
     with visible_folder() as base:
         at = Scene(base=base, user=USERS[0])
         at.root.mkdir()
         (at.root / "empty").touch()
         at.own()
-        yield Setup(root=at.root, home=base, mode="workspace-write", around=as_user(at))
+        names = file_of_tokens(base, {"one": {}, "other": {}})
+        with names.serving(Setup(root=at.root, home=base, mode="workspace-write", around=as_user(at))) as url:
+            yield Served(url, (names.tokens["one"], names.tokens["other"]))
 
 
 async def make(client: Client, *, tasks: bool) -> Things:
@@ -211,33 +229,20 @@ def _handle(prefix: str, said: str) -> str:
     return found[0]
 
 
-@asynccontextmanager
-async def two_clients(setup: Setup, era: str, apart: str) -> AsyncGenerator[tuple[Client, Client]]:
-    """Two clients of one server over HTTP; with a handshake, both call themselves the same, and so do those
-    that are kept `apart` by their tokens."""
-    names = file_of_tokens(setup.home, {"one": {}, "other": {}}) if apart == "tokens" else None
-    with names.serving(setup) if names is not None else serving(setup, "http") as url:
-        async with AsyncExitStack() as stack:
-            more = {"extensions": [KnowsTasks()]} if era == "auto" else {}
-            tokens = [TOKEN] * 2 if names is None else list(names.tokens.values())
-            clients: list[Client] = []
-            for number, token in enumerate(tokens):
-                name = f"client {number}" if (era, apart) == ("auto", "clients") else "client"
-                info = mcp.Implementation(name=name, version="1")
-                client = connected_to(url, "http", mode=era, client_info=info, token=token, **more)
-                clients.append(await stack.enter_async_context(client))
-            yield clients[0], clients[1]
-
-
 @pytest.mark.rounds
 @pytest.mark.parametrize(
     ("era", "apart"),
-    [("legacy", "clients"), pytest.param("auto", "clients", marks=pytest.mark.long), ("auto", "tokens")],
+    [("legacy", "clients"), ("auto", "clients"), ("auto", "tokens")],
 )
 async def test_the_handle_of_another_client_is_answered_like_one_that_nobody_has(
-    era: str, apart: str, setup: Setup
+    era: str, apart: str, served: Served
 ) -> None:
-    async with two_clients(setup, era, apart) as (owner, other):
+    """With a handshake both clients call themselves the same, as do those that are kept apart by tokens."""
+    name = "another client" if (era, apart) == ("auto", "clients") else "client"
+    async with (
+        served.client(0, era=era) as owner,
+        served.client(int(apart == "tokens"), name, era) as other,
+    ):
         things = await make(owner, tasks=era == "auto")
         own = TABLE
         if era == "auto":
@@ -257,6 +262,10 @@ async def test_the_handle_of_another_client_is_answered_like_one_that_nobody_has
             assert not mine.startswith(("True", "error")), (row, mine)
         if era == "legacy" or IN_FULL:
             await folders_hold_only_what_is_their_owners(owner, other, things)
+        if era == "auto":
+            # Who comes back under the same name with the same token is the owner.
+            async with served.client(0, era=era) as again:
+                assert (await Follower(again).ended(things.task))["status"] == "cancelled"
 
 
 async def folders_hold_only_what_is_their_owners(one: Client, other: Client, mine: Things) -> None:
@@ -270,19 +279,18 @@ async def folders_hold_only_what_is_their_owners(one: Client, other: Client, min
     assert mine.output in await FOLDER["folder", "grep_search"](one, mine)
 
 
-async def test_what_a_client_has_running_ends_with_its_session(setup: Setup) -> None:
+async def test_what_a_client_has_running_ends_with_its_session(served: Served) -> None:
     """With a handshake the session is the owner: without it nobody could read, use or stop these."""
     jobs, sessions = Daemons(), Daemons()
-    with serving(setup, "http") as url:
-        async with connected_to(url, "http", mode="legacy") as client:
-            await background(client, f"exec sleep {jobs.mark}")
-            code = f"sleep {sessions.mark} &"
-            await client.call_tool("REPL", {"language": "shell", "code": code, "session": "new"})
-            cut = await client.call_tool("bash", {"command": "seq 100000"})
-            found = re.search(r'path "([^"]+)"', text(cut))
-            assert found is not None
-            await until(jobs.alive)
-            assert sessions.alive()
-            assert Path(found[1]).exists()
-        await until(lambda: not jobs.alive() and not sessions.alive())
-        await until(lambda: not Path(found[1]).parent.exists())
+    async with served.client(0) as client:
+        await background(client, f"exec sleep {jobs.mark}")
+        code = f"sleep {sessions.mark} &"
+        await client.call_tool("REPL", {"language": "shell", "code": code, "session": "new"})
+        cut = await client.call_tool("bash", {"command": "seq 100000"})
+        found = re.search(r'path "([^"]+)"', text(cut))
+        assert found is not None
+        await until(jobs.alive)
+        assert sessions.alive()
+        assert Path(found[1]).exists()
+    await until(lambda: not jobs.alive() and not sessions.alive())
+    await until(lambda: not Path(found[1]).parent.exists())

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.load import GROWTH, Load, measured, rows
 
 
+@pytest.mark.long  # calls of many clients at once are checked one by one in test_named_tokens.py
 def test_many_clients_of_both_eras_get_every_answer(tmp_path: Path) -> None:
     load = Load(clients=6, seconds=2.0, tree_files=50)
     figures = measured(load, tmp_path)
