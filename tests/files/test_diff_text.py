@@ -52,14 +52,6 @@ def test_a_diff_shows_three_lines_of_context_and_an_absolute_path_as_it_is() -> 
     assert unified("same\n", "same\n", "file") == ""
 
 
-def test_a_diff_of_exactly_the_limit_is_not_cut() -> None:
-    before, after = "a\n" * 100, "b\n" * 100
-    whole = unified(before, after, "file")
-
-    assert unified(before, after, "file", limit=len(whole)) == whole
-    assert unified(before, after, "file", limit=len(whole) - 1) != whole
-
-
 def far_apart(count: int) -> tuple[str, str]:
     """A text, and one in which every tenth line differs, is gone or has another before it."""
     old = [f"line {n}\n" for n in range(10 * count)]
@@ -118,13 +110,3 @@ def test_hostile_texts_have_a_bounded_diff() -> None:
 def test_a_diff_is_right_when_the_search_for_equal_lines_was_given_up() -> None:
     before, after = ("".join(f"{n * by % 4_999}\n" for n in range(9_998)) for by in (1, 2_500))
     assert patched(before, unified(before, after, "file", limit=1 << 30)) == after
-
-
-def test_two_small_changes_far_apart_in_a_long_file_are_two_hunks() -> None:
-    before = "".join(f"line {n}\n" for n in range(20_000))
-    after = before.replace("line 10\n", "ten\n").replace("line 19990\n", "")
-
-    diff = unified(before, after, "file")
-
-    assert diff.count("@@ -") == 2
-    assert patched(before, diff) == after

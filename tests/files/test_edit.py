@@ -53,25 +53,6 @@ def test_nothing_changes_outside_the_one_match(content: str, old: str, new: str)
         assert result.count == 1
 
 
-@st.composite
-def content_and_part(draw: st.DrawFn) -> tuple[str, str]:
-    """A text, and something that it holds but for line endings."""
-    content = draw(MIXED.filter(bool))
-    start = draw(st.integers(0, len(folded(content)) - 1))
-    return content, folded(content)[start : start + draw(st.integers(1, 4))]
-
-
-@given(content_and_part(), st.text(alphabet="ab\n", max_size=4))
-def test_line_endings_do_not_matter_for_what_is_found(both: tuple[str, str], new: str) -> None:
-    content, old = both
-    assume(old != new)
-
-    result = edit(content, old, new, every=True)
-
-    assert folded(result.content) == folded(content).replace(old, new)
-    assert result.count == folded(content).count(old)
-
-
 @given(st.text(alphabet="ab\n", max_size=60), SENT, st.text(alphabet="ab\n", max_size=6), st.booleans())
 def test_a_file_with_one_line_ending_keeps_it(content: str, old: str, new: str, every: bool) -> None:
     assume("\n" in content)

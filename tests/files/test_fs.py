@@ -40,7 +40,6 @@ from mcp_toolserver.runtime.files.path_resolver import (
 from mcp_toolserver.runtime.files.transaction import temp_file
 from mcp_toolserver.runtime.files.workspace import PathLocks, Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
-from mcp_toolserver.text.file_names import check_spelling
 from tests.support.extent import rounds
 from tests.support.open_files import descriptors
 
@@ -264,25 +263,6 @@ def test_what_a_link_leads_to_must_have_a_name_that_can_be_sent(ws: Path, worksp
     (ws / "line\nfeed").mkdir()
     (ws / "other").symlink_to("line\nfeed")
     refused(InvalidInput, workspace.canonical, "link", "link/new", "other")
-
-
-def test_kinds_tell_what_lies_there(ws: Path, resolver: Walk) -> None:
-    os.mkfifo(ws / "pipe")
-    workspace = Workspace([str(ws)], resolver=resolver, hides=lambda names: "hidden" in names)
-    kinds = {path: workspace.kind(at(path)) for path in ("f", "src", ".", "pipe", "new", "new/x")}
-    folders, missing = dict.fromkeys(("src", "."), "folder"), dict.fromkeys(("new", "new/x"), "missing")
-    assert kinds == {"f": "file", "pipe": "other", **folders, **missing}
-    refused(Denied, workspace.kind, at("hidden"))
-
-
-def test_folders_are_opened_for_listing(ws: Path, resolver: Walk) -> None:
-    workspace = Workspace([str(ws)], resolver=resolver)
-    fd = workspace.open_dir(at("src"))
-    assert os.listdir(fd) == ["main.py"]
-    os.close(fd)
-    refused(InvalidInput, workspace.open_dir, at("f"))
-    refused(NotFound, workspace.open_dir, at("gone"))
-    refused(Denied, Workspace(["/"], resolver=resolver).open_dir, at("proc"))
 
 
 def test_a_path_that_became_a_link_after_the_decision_is_refused(ws: Path, workspace: Workspace) -> None:
@@ -661,7 +641,3 @@ def test_what_the_system_answers_becomes_an_error_for_the_model() -> None:
                 raise OSError(code, "text of the system", "other/path")
             assert "some/path" in str(refusal.value) or code == errno.EMFILE
             assert "text of the system" not in str(refusal.value)
-
-
-def test_a_name_with_a_rare_space_is_a_name() -> None:
-    assert check_spelling("a\u00a0b") == "a\u00a0b"

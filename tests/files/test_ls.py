@@ -105,17 +105,6 @@ async def test_only_folders_are_listed(bench: Bench) -> None:
     assert (await bench.text(path="src/.")) == "main.py"
 
 
-async def test_a_name_that_is_gone_before_it_is_looked_at_is_not_an_error(bench: Bench) -> None:
-    fd = os.open(bench.root, os.O_RDONLY)
-    os.mkfifo(bench.root / "pipe")
-    with os.scandir(fd) as entries:
-        [pipe] = [entry for entry in entries if entry.name == "pipe"]
-    (bench.root / "pipe").unlink()
-    assert listing._kind(pipe) == "device"
-    assert listing._entry(fd, "pipe", "file", details=True).size is None
-    os.close(fd)
-
-
 async def test_a_time_no_calendar_has_is_not_an_error(bench: Bench) -> None:
     from mcp_toolserver.capabilities.files import FolderEntry
     from mcp_toolserver.text.folder_listing import detailed

@@ -165,21 +165,18 @@ async def test_what_cannot_be_done_leaves_nothing_done(
 
 
 @pytest.mark.parametrize("path", ["a", "b"])
-async def test_a_file_that_somebody_changed_meanwhile_is_theirs(
+async def test_a_file_that_somebody_changed_meanwhile_or_at_the_last_moment_is_theirs(
     ws: Path, files: ConfinedFiles, path: str
 ) -> None:
+    def change_it(content: bytes) -> Callable[[], object]:
+        return lambda: (ws / path).write_bytes(content)
+
     with pytest.raises(Conflict, match="meanwhile"):
-        await update(files, *ALL, meanwhile=lambda: (ws / path).write_bytes(b"theirs!"))
+        await update(files, *ALL, meanwhile=change_it(b"theirs!"))
     assert held(ws) == {"a": b"1", "b": b"2", "sub/c": b"3"} | {path: b"theirs!"}
-
-
-@pytest.mark.parametrize("path", ["a", "b"])
-async def test_a_file_that_somebody_changes_at_the_last_moment_is_theirs(
-    ws: Path, files: ConfinedFiles, path: str
-) -> None:
-    with interfering(path, lambda: (ws / path).write_bytes(b"theirs!")), pytest.raises(Conflict):
+    with interfering(path, change_it(b"theirs again")), pytest.raises(Conflict):
         await update(files, change("sub/c", b"x"), *(one for one in ALL if one.path == path))
-    assert held(ws) == {"a": b"1", "b": b"2", "sub/c": b"3"} | {path: b"theirs!"}
+    assert held(ws) == {"a": b"1", "b": b"2", "sub/c": b"3"} | {path: b"theirs again"}
 
 
 async def test_a_file_that_is_changed_while_it_gets_its_second_name_is_theirs(

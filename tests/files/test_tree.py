@@ -114,8 +114,3 @@ async def test_a_folder_that_cannot_be_read_is_reported_and_the_rest_is_shown(be
     lines = (await mounted.text(max_depth=2)).split("\n")
     place = lines.index("proc/")
     assert "the kernel makes up" in lines[place + 1]
-
-
-async def test_a_name_is_shown_on_one_line(bench: Bench) -> None:
-    (bench.root / "src/a\nb").mkdir()
-    assert "  a\\x0ab/" in (await bench.text()).split("\n")

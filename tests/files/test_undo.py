@@ -307,17 +307,6 @@ async def test_a_state_folder_that_is_not_private_keeps_nothing(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-async def test_a_folder_that_somebody_removed_keeps_nothing_more(server: Server) -> None:
-    for name in ("first", "second"):
-        server.file(name)
-    await server.text("write_file", path="first", content=OTHER, overwrite=True)
-    (kept,) = server.kept()
-    kept.unlink()
-    kept.parent.rmdir()
-    answer = await server.text("write_file", path="second", content=OTHER, overwrite=True)
-    assert "is not kept for undo: No such file or directory" in answer
-
-
 # --- bounds, and who may look ----------------------------------------------------------------------------
 
 
