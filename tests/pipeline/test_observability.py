@@ -318,21 +318,27 @@ async def test_an_http_server_announces_itself_in_json(tmp_path: Path) -> None:
 # --- how it is set up ------------------------------------------------------------------------------------
 
 
-UNTRACED = """
+STARTED = """
 import sys
 import mcp_toolserver.app.serve, mcp_toolserver.app.compose, mcp_toolserver.main
+from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.telemetry import is_tracing, observers
+from mcp_toolserver.text.documents.file_type import document_kind
 assert not is_tracing()
 assert observers("warning") == ()
-print([name for name in sys.modules if "observe." in name or name.startswith("opentelemetry.sdk")])
+discover()
+assert document_kind("f.py", b"import os") is None
+heavy = {"nbformat", "jsonschema", "pypdf", "docx", "lxml", "openpyxl", "opentelemetry.sdk",
+         "mcp_toolserver.telemetry.otel", "mcp_toolserver.text.documents.documents"}
+print(heavy & set(sys.modules))
 """
 
 
-def test_nothing_of_it_is_imported_unless_it_is_asked_for() -> None:
+def test_neither_telemetry_nor_libraries_for_documents_are_imported_before_they_are_asked_for() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", UNTRACED], capture_output=True, encoding="utf-8", timeout=60, check=True
+        [sys.executable, "-c", STARTED], capture_output=True, encoding="utf-8", timeout=60, check=True
     )
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "set()"
 
 
 def test_nothing_is_exported_unless_that_is_asked_for() -> None:
