@@ -120,18 +120,35 @@ class Recorder:
         return answer
 
 
-async def test_observers_get_every_call_that_ran_and_no_other(tmp_path: Path) -> None:
-    for recorder, answer, ran in (
+async def test_observers_get_every_call_that_ran_and_a_recorder_can_keep_it_or_its_answer_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    async def run(_: Args, __: Runtime) -> Output:
+        ran.append("output")
+        return Output("the answer")
+
+    at = dispatcher(machine(tmp_path), tool(run))
+    fails = "details under"
+    for recorder, says, outcomes in (
         (Recorder(at_begin="no room", fails="end"), "no room", []),
         (Recorder(at_end="withheld"), "withheld", ["output"]),
-        (None, "é", ["output"]),
+        (Recorder(fails="begin"), fails, []),
+        (Recorder(fails="end"), fails, ["output"]),
+        (None, "the answer", ["output"]),
     ):
         records: list[CallRecord] = []
-        at = echoing(tmp_path, recorder=recorder, observers=(records.append,))
-        result = await at.call("echo", {}, Person())
-        assert (result.text, len(result.call_id)) == (answer, 16)
+        ran.clear()
+        result = await replace(at, recorder=recorder, observers=(records.append,)).call("probe", {}, Person())
+        assert says in result.text
         assert result.error == (None if recorder is None else "unavailable")
-        assert [call.outcome for call in records] == ran
+        assert [call.outcome for call in records] == ran == outcomes
+        assert len(result.call_id) == 16
+        assert (result.call_id in result.text) == (says == fails)
+        assert ("the answer" in result.text) == (recorder is None)
+        assert "of the recorder" not in result.text
+    assert caplog.text.count("ZeroDivisionError: of the recorder") == 2
 
 
 async def test_an_observer_that_fails_does_not_stop_a_cancellation(tmp_path: Path) -> None:
@@ -146,28 +163,6 @@ async def test_an_observer_that_fails_does_not_stop_a_cancellation(tmp_path: Pat
     with anyio.move_on_after(0.05) as scope:
         await at.call("forever", {}, Person())
     assert scope.cancelled_caught
-
-
-async def test_a_recorder_that_fails_keeps_the_call_from_running_or_its_answer_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ran: list[str] = []
-
-    async def run(args: Word, _: Runtime) -> Output:
-        ran.append(args.word)
-        return Output("the answer")
-
-    for stage in ("begin", "end"):
-        at = replace(
-            dispatcher(machine(tmp_path), tool(run, Word, name="run")), recorder=Recorder(fails=stage)
-        )
-        result = await at.call("run", {"word": stage}, Person())
-        assert result.error == "unavailable"
-        assert "the answer" not in result.text
-        assert "of the recorder" not in result.text
-        assert result.call_id in result.text
-    assert ran == ["end"]
-    assert caplog.text.count("ZeroDivisionError: of the recorder") == 2
 
 
 # --- lines -----------------------------------------------------------------------------------------------
