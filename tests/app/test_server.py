@@ -254,7 +254,7 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
 
 
 async def test_a_cursor_nobody_was_given_is_refused(place: Place, shared: SharedServers) -> None:
-    client = await shared.client(place())
+    client = await shared.client(place("workspace-write", ASK_WRITES), "http", "legacy")
     for ask in (client.list_tools, client.list_resources, client.list_resource_templates):
         with pytest.raises(MCPError, match="cursor"):
             await ask(cursor="x")

@@ -148,15 +148,6 @@ async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(setup
 # --- while starting --------------------------------------------------------------------------------------
 
 
-async def test_a_signal_while_starting_leaves_nothing_behind(setup: Setup) -> None:
-    with on_pipes(setup) as server:
-        await until((setup.home / "state/audit").exists)
-        server.process.send_signal(signal.SIGTERM)
-        assert await server.ended() != 0
-        assert "Traceback" not in server.said
-    assert outcomes(setup.home) == []
-
-
 SWALLOWING = """
 import os, signal, sys, weakref
 

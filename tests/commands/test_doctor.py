@@ -96,7 +96,7 @@ class Examined:
         return findings(self.printed)
 
 
-@pytest.fixture(scope="module", params=(READ_ONLY, FULL))
+@pytest.fixture(scope="module", params=(READ_ONLY, pytest.param(FULL, marks=pytest.mark.long)))
 def examined(request: pytest.FixtureRequest) -> Generator[Examined]:
     """One run in a mode, of which several tests speak. Another test is of workspace-write."""
     with visible_folder() as base, tempfile.TemporaryDirectory(dir="/tmp") as hidden:

@@ -173,6 +173,7 @@ def test_a_broker_that_fails_is_reported_once(lacking: str, error: str, said: st
     assert said in printed
 
 
+@pytest.mark.long
 def test_a_simulated_mac_without_a_sandbox_gets_a_report(tmp_path: Path) -> None:
     """Whatever fails there; nothing here was executed on a Mac."""
     content, _ = run(tmp_path, (str(ROOT / "tests/support/stripped.py"), "darwin"))

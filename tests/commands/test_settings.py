@@ -187,19 +187,17 @@ PAGE = "".join(
 Helped = Callable[..., str]
 
 
-@pytest.fixture(params=[80, 100])
-def helped(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Helped:
-    """What `--help` prints on a terminal of this width, which no line exceeds."""
-    monkeypatch.setenv("COLUMNS", str(request.param))
+@pytest.fixture
+def helped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Helped:
+    """What `--help` prints on a terminal whose width no line exceeds."""
+    monkeypatch.setenv("COLUMNS", "80")
 
     def shown(*argv: str) -> str:
         with pytest.raises(SystemExit) as end:
             load([*argv, "--help"], {})
         assert end.value.code == 0
         printed = capsys.readouterr().out
-        assert max(map(len, printed.splitlines())) <= request.param
+        assert max(map(len, printed.splitlines())) <= 80
         return printed
 
     return shown

@@ -213,10 +213,10 @@ async def test_a_program_that_never_answers_or_is_one_too_many_ends_the_call(
         ("write_clipboard", {"text": "a"}, f"pbpaste {asks}"),
         ("list_notes", {}, "within 100 seconds. macOS may be asking the user"),
     )
-    async with desktop.on_mac(tmp_path, mac, seconds=0.5) as server:
+    async with desktop.on_mac(tmp_path, mac, seconds=0.3) as server:
         for tool, arguments, words in rows:
             await refusal(server, "timed_out", words, tool, **arguments)
-    async with desktop.on_linux(tmp_path, linux, seconds=0.5) as server:
+    async with desktop.on_linux(tmp_path, linux, seconds=0.3) as server:
         await refusal(server, "timed_out", "xclip took too long", "write_clipboard", text="a")
         await refusal(server, "timed_out", "scrot took too long", "take_screenshot")
         stand_ins(tmp_path, {"xdg-open": never})

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 from mcp_toolserver.commands.setup import setup as command
-from mcp_toolserver.commands.setup.clients import Client
+from mcp_toolserver.commands.setup.clients import CLIENTS, Client
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
@@ -20,6 +20,9 @@ PAGES = ROOT / "docs" / "clients"
 
 OBSERVED = ROOT / "tests" / "client_programs" / "observed.json"
 """By client what `test_client_programs.py` saw of it."""
+
+BY_FORM = {(Path(one.user).suffix, one.path, bool(one.on_windows)): one for one in reversed(CLIENTS.values())}
+"""A client of each form of file, which the gate tries."""
 
 PROJECT = "/home/you/project"
 PROGRAM = "/home/you/.local/bin/mcp-toolserver"

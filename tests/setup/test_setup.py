@@ -21,11 +21,17 @@ from mcp_toolserver.commands.setup.files import BACKUP
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.commands.setup.server import installed_from, server_command
 from mcp_toolserver.errors import SettingsError
-from tests.setup.client_setup import setup, setup_line
+from tests.setup.client_setup import BY_FORM, setup, setup_line
 from tests.support.process_layer import on_terminal
 from tests.support.workshop import program
 
-ALL = pytest.mark.parametrize("client", CLIENTS.values(), ids=list(CLIENTS))
+ALL = pytest.mark.parametrize(
+    "client",
+    [
+        pytest.param(client, id=client.name, marks=[] if client in BY_FORM.values() else pytest.mark.long)
+        for client in CLIENTS.values()
+    ],
+)
 CONFINED = pytest.mark.parametrize(
     "client", [client for client in CLIENTS.values() if client.confine], ids=lambda client: client.name
 )
@@ -227,12 +233,9 @@ def test_confine_is_written_once_and_lifted_with_remove(client: Client, home: Pa
 
 
 @CONFINED
-@pytest.mark.parametrize("first", [(), ("--confine",)], ids=["remove", "remove-confine"])
-def test_remove_undoes_all_and_again_it_does_no_harm(
-    client: Client, home: Path, first: tuple[str, ...]
-) -> None:
+def test_remove_undoes_all_and_again_it_does_no_harm(client: Client, home: Path) -> None:
     configured(client.name, *HTTP, "--confine", "--yes", home=home)
-    for more in (first, (), ("--confine",)):
+    for more in (("--confine",), (), ("--confine",)):
         again = setup(client.name, "--remove", *more, "--yes", home=home)
         assert (again.returncode, again.stderr) == (0, "")
         assert "is not configured in" in again.stdout
@@ -344,7 +347,7 @@ def test_without_a_yes_nothing_is_written_and_a_server_that_does_not_start_is_re
 def test_a_broken_or_read_only_file_is_left_untouched_with_a_message_that_names_it(
     home: Path, project: Path
 ) -> None:
-    for client in CLIENTS.values():
+    for client in BY_FORM.values():
         file, before = existing(client, home)
         broken = before + "\n}}\n"
         place = f"{file}, line {len(broken.splitlines())}, column "

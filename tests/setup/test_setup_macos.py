@@ -49,6 +49,7 @@ def run(*command: str, home: Path) -> subprocess.CompletedProcess[str]:
     return ran(command, cwd=home, env=environ)
 
 
+@pytest.mark.long
 def test_claude_desktop_gets_a_server_that_starts_without_a_path(home: Path) -> None:
     work = home / "Documents/work"
     work.mkdir()

@@ -19,7 +19,7 @@ from mcp_toolserver.commands.setup import server
 from mcp_toolserver.commands.setup.clients import CLIENTS, command_of, wrapped_command
 from mcp_toolserver.commands.setup.files import BACKUP
 from tests.gateway.test_wrap import DOER
-from tests.setup.client_setup import setup
+from tests.setup.client_setup import BY_FORM, setup
 from tests.setup.test_setup import config_of, files_in, parsed
 from tests.support.extent import IN_FULL
 from tests.support.live import text
@@ -119,8 +119,7 @@ def test_an_entry_is_given_back_byte_for_byte_in_every_client_also_after_a_rewri
     home: Path, untried: None
 ) -> None:
     failed: list[str] = []
-    by_form = {(config_of(one, home).suffix, one.path): one for one in CLIENTS.values()}
-    for client in (CLIENTS if IN_FULL else by_form).values():
+    for client in (CLIENTS if IN_FULL else BY_FORM).values():
         file = config_of(client, home)
         file.parent.mkdir(parents=True, exist_ok=True)
         ending, (key,) = file.suffix, client.path
