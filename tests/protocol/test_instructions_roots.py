@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,11 @@ def named(folder: Path) -> mcp.ListRootsResult:
 Answer = mcp.ListRootsResult | mcp.ErrorData
 
 
-def answering(*answers: Answer) -> Any:
-    """A client that gives these answers to roots/list, the last one again and again."""
-    rest = list(answers)
+def answering(answers: Sequence[Answer]) -> Any:
+    """A client that gives the last of these answers to roots/list."""
 
     async def roots(_: object) -> Answer:
-        return rest[0] if len(rest) == 1 else rest.pop(0)
+        return answers[-1]
 
     return roots
 
@@ -65,7 +65,7 @@ async def test_the_first_call_says_how_to_use_a_server_whose_roots_the_client_do
     use: str, refused: bool, setup: Setup
 ) -> None:
     setup = replace(setup, flags=("--client-roots", use))
-    roots = answering(named(setup.home / "elsewhere"))
+    roots = answering([named(setup.home / "elsewhere")])
     async with connected(setup, list_roots_callback=roots) as client:
         for tool, arguments in (("ls", {}), ("bash", {"command": "true"})):
             result = await client.call_tool(tool, arguments)
@@ -80,37 +80,40 @@ FIRST: dict[str, Answer] = {
 """What clients that declare roots and name none answer."""
 
 
-async def test_a_client_that_declares_roots_and_names_none_calls_tools(setup: Setup) -> None:
-    (setup.root / "f").write_text("in the root", encoding="utf-8")
+async def test_a_client_that_names_no_roots_calls_tools_and_a_command_keeps_those_of_its_call(
+    setup: Setup,
+) -> None:
+    (setup.root / "f").write_text("outer", encoding="utf-8")
     calls = (("read_file", {"path": "f"}), ("bash", {"command": "cat f"}))
 
-    with serving(setup, "http") as url:
+    with serving(replace(setup, mode="workspace-write"), "http") as url:
         for answer in FIRST.values():
-            roots = answering(answer)
+            answers = [answer]
+            roots = answering(answers)
             async with connected_to(url, "http", mode="legacy", list_roots_callback=roots) as client:
                 # The folder of the server says nothing of the client's.
                 assert client.instructions
                 assert APART not in client.instructions
                 results = await asyncio.gather(*(client.call_tool(*call) for call in calls))
-            assert ["in the root" in text(result) for result in results] == [True, True], answer
+                assert ["outer" in text(result) for result in results] == [True, True], answer
+                await keeps_its_roots(client, setup, answers)
 
 
-async def test_a_running_command_keeps_the_roots_of_the_call_that_created_it(setup: Setup) -> None:
-    (setup.root / "f").write_text("outer", encoding="utf-8")
-    roots = answering(mcp.ListRootsResult(roots=[]), named(setup.root / "inner"))
-    async with connected(replace(setup, mode="workspace-write"), list_roots_callback=roots) as client:
+async def keeps_its_roots(client: Client, setup: Setup, answers: list[Answer]) -> None:
+    """Whether a command that runs keeps the root when its client names another."""
 
-        async def said(tool: str, **arguments: object) -> str:
-            return text(await client.call_tool(tool, arguments))
+    async def said(tool: str, **arguments: object) -> str:
+        return text(await client.call_tool(tool, arguments))
 
-        script = f"cd {setup.root}; until [ -e inner/go ]; do sleep 0.1; done; cat f"
-        command = await said("bash", command=script, run_in_background=True)
-        await client.session.send_roots_list_changed()
-        assert "outer" not in await said("bash", command=f"cat {setup.root}/f")
-        assert (await said("glob_search", pattern="*")).startswith("No file matches")
-        await said("write_file", path="go", content="")
-        handle = re.findall(r"bg_\w+", command)[0]
-        assert "outer" in await said("TaskOutput", task_id=handle, until="end", wait_ms=20_000)
+    script = f"cd {setup.root}; until rm inner/go; do sleep 0.1; done 2>&-; cat f"
+    command = await said("bash", command=script, run_in_background=True)
+    answers.append(named(setup.root / "inner"))
+    await client.session.send_roots_list_changed()
+    assert "outer" not in await said("bash", command=f"cat {setup.root}/f")
+    assert (await said("glob_search", pattern="*")).startswith("No file matches")
+    await said("write_file", path="go", content="")
+    handle = re.findall(r"bg_\w+", command)[0]
+    assert "outer" in await said("TaskOutput", task_id=handle, until="end", wait_ms=20_000)
 
 
 def test_folders_meet_where_one_lies_in_the_other() -> None:

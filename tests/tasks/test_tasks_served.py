@@ -1,17 +1,17 @@
-"""Tasks of real servers: over each transport, for clients that come back, and for those of the older era."""
+"""Tasks of a real server for a client that comes back, and what may be written to a command.
+
+`test_handle_owners.py` has clients that come back over HTTP.
+"""
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import anyio
 import pytest
-from mcp import Client
 
 from mcp_toolserver.stores.tasks import SHUT_DOWN
-from tests.support.following import PATIENCE, Follower, options, said
-from tests.support.live import Setup, connected, connected_to, serving, text
+from tests.support.following import Follower, options, said
+from tests.support.live import Setup, connected
 from tests.support.processes import Daemons, arguments, call, processes
 from tests.support.workshop import workshop
 
@@ -41,47 +41,6 @@ async def test_the_next_server_on_stdio_knows_what_came_of_tasks(setup: Setup) -
         assert "begun\nat the end" in said((await client.get(done))["result"])
         state = await client.get(endless)
         assert (state["status"], state["statusMessage"]) == ("cancelled", SHUT_DOWN)
-
-
-async def test_another_connection_over_http_follows_a_task_and_not_a_background_command(
-    setup: Setup,
-) -> None:
-    """The command is in the background, because in the older era there are no tasks."""
-    command = "echo begun; until [ -e go ]; do sleep 0.05; done; echo at the end"
-    config = setup.home / "config.toml"
-    config.write_text("foreground-seconds = 0.5\n", encoding="utf-8")
-    with serving(replace(setup, flags=("--config", str(config))), "http") as url:
-        async with (
-            connected_to(url, "http", **options(mode="legacy")) as own,
-            connected_to(url, "http", mode="legacy") as other,
-        ):
-            async with connected_to(url, "http", **options()) as connection:
-                task = await Follower(connection).begun("bash", command=command)
-            handle = handed_over(text(await own.call_tool("bash", {"command": command})))
-            assert (await other.call_tool("TaskOutput", {"task_id": handle})).is_error
-            async with connected_to(url, "http", **options()) as connection:
-                client = Follower(connection)
-                assert (await client.get(task))["status"] == "working"
-                (setup.root / "go").touch()
-                assert "begun\nat the end" in said((await client.ended(task))["result"])
-            assert "begun\nat the end" in await whole(own, handle)
-
-
-def handed_over(state: str) -> str:
-    """The handle of the background command that a call has become."""
-    found = re.search(r"bg_[0-9a-f]+", state)
-    assert found is not None, state
-    return found[0]
-
-
-async def whole(client: Client, handle: str) -> str:
-    """What a background command prints, once it has ended."""
-    with anyio.fail_after(PATIENCE):
-        while True:
-            query = {"task_id": handle, "offset": 0, "until": "end", "wait_ms": 2000}
-            state = text(await client.call_tool("TaskOutput", query))
-            if "exit status" in state:
-                return state
 
 
 async def test_what_rules_forbid_in_a_command_is_not_written_to_one(tmp_path: Path) -> None:
