@@ -27,6 +27,7 @@ pytestmark = [
 ]
 
 
+MANY = 40
 JOBS, TODOS, CONFIG = "toolserver://jobs", "toolserver://todos", "toolserver://config"
 
 
@@ -147,17 +148,35 @@ async def announces_changes(client: Client, user: User) -> None:
         assert "stopped" in await read(client, f"{JOBS}/{handle}")
 
 
+async def answers_many_calls_in_flight(client: Client, _: User) -> None:
+    answers: dict[int, str] = {}
+
+    async def read_one(number: int) -> None:
+        answers[number] = text(await client.call_tool("read_file", {"path": f"many/{number}"}))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(MANY):
+            tasks.start_soon(read_one, number)
+    assert all(f"file {number} " in answers[number] for number in range(MANY))
+
+
 PROMISES: Sequence[Callable[[Client, User], Awaitable[None]]] = (
     elicits,
     reports_progress,
     announces_changes,
     reads_what_was_cut,
+    answers_many_calls_in_flight,
 )
 
 
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
-    return Setup.below(tmp_path_factory.mktemp("matrix"), "danger-full-access")
+    made = Setup.below(tmp_path_factory.mktemp("matrix"), "danger-full-access")
+    (made.root / "many").mkdir()
+    for number in range(MANY):
+        content = f"file {number} " + "x" * 50_000
+        (made.root / f"many/{number}").write_text(content, encoding="utf-8")
+    return made
 
 
 @pytest.fixture(scope="module")

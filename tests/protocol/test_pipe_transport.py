@@ -15,7 +15,6 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from mcp_toolserver.protocol.stdio import lines
 from mcp_toolserver.protocol.stdio.streams import LineReader, LineWriter, on_lines
-from tests.support.live import SharedServers, text
 
 
 @dataclass
@@ -127,25 +126,6 @@ async def test_a_client_that_does_not_listen_any_more_closes_the_stream() -> Non
             while True:
                 await wire.writer.send(note())
                 await anyio.sleep(0)
-
-
-@pytest.mark.asyncio(loop_scope="session")
-async def test_many_calls_in_flight_are_all_answered(shared: SharedServers) -> None:
-    setup = shared.setup()
-    (setup.root / "many").mkdir()
-    for number in range(40):
-        content = f"file {number} " + "x" * 50_000
-        (setup.root / f"many/{number}").write_text(content, encoding="utf-8")
-    answers: dict[int, str] = {}
-    client = await shared.client(setup)
-
-    async def read(number: int) -> None:
-        answers[number] = text(await client.call_tool("read_file", {"path": f"many/{number}"}))
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(40):
-            tasks.start_soon(read, number)
-    assert all(f"file {number} " in answers[number] for number in range(40))
 
 
 def note(text: str = "") -> SessionMessage:
