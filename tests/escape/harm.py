@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.support.cases import collected, table
 from tests.support.confinement import Scene, copy_of, free
+from tests.support.extent import rounds
 from tests.support.snapshot import Entry, snapshot
 
 COMMANDS = Path(__file__).with_name("commands.txt")
@@ -40,9 +41,12 @@ def place(at: Scene, harms: str) -> Path:
 
 
 def assert_each_does_harm(pattern: Scene, ground: Path, cases: Mapping[str, Case]) -> None:
-    """Run each case in a copy of `pattern` with no sandbox, where it must change what it names."""
+    """Run each case in a copy of `pattern` with no sandbox, where it must change what it names.
+
+    Nothing of the product runs here, so the gate tries every third.
+    """
     with collected() as case:
-        for name, one in cases.items():
+        for name, one in list(cases.items())[:: rounds(3, 1)]:
             with case(name), copy_of(pattern, ground) as copy:
                 target = place(copy, one.harms)
                 before = _entry(target)

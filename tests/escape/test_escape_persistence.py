@@ -6,18 +6,15 @@ no sandbox in a copy of the same scene, where it must do its harm. `test_escape_
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests import ROOT
 from tests.escape.harm import assert_each_does_harm, cases, place
 from tests.support.cases import collected
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
-    EVIL,
     PROTECTED_GIT,
     USERS,
     WORKSPACE_WRITE,
@@ -61,8 +58,8 @@ def test_a_command_leaves_nothing_that_acts_later(user: str, mode: str) -> None:
     with scene(user) as at, serving(at, *mode.split()) as server, collected() as case:
         before = kept(server)
         for name, one in CASES.items():
-            if name == "refs" and mode == WORKSPACE_WRITE:
-                # Commands may change branches.
+            # Commands may change branches; of the rest, only what is about git depends on its protection.
+            if name == "refs" if mode == WORKSPACE_WRITE else ".git" not in one.script.lower():
                 continue
             target = place(server.scene, one.harms)
             said = ""
@@ -77,6 +74,7 @@ def test_a_command_leaves_nothing_that_acts_later(user: str, mode: str) -> None:
                     assert one.harms in said
 
 
+@pytest.mark.rounds
 def test_the_same_command_leaves_it_where_nothing_stops_it(pattern: Scene, ground: Path) -> None:
     assert_each_does_harm(pattern, ground, CASES)
 
@@ -182,35 +180,6 @@ def test_the_state_of_the_server_is_out_of_sight(servers: Servers, user: str, mo
         assert planted.read_text(encoding="utf-8") == "only for the server"
     finally:
         planted.unlink()
-
-
-def test_nothing_in_the_workspace_is_ever_imported_or_run_in_the_place_of_our_programs() -> None:
-    stock, ours = ("json", "re", "sitecustomize", "usercustomize", "encodings"), ("anyio", "wcmatch")
-    with scene(USERS[0]) as at:
-        mark = at.root / "imported"
-        body = f"open({str(mark)!r}, 'w').close()\n"
-        for name in (*stock, *ours, "mcp_toolserver"):
-            put(at.root / f"{name}.py", body)
-        put(at.root / "mcp_toolserver/tools/shell/evil.py", body)
-        # The package, without the folder that the interpreter is started in.
-        for name in ("bwrap", "rg", "git", "bash", "sh", "python3", "setpriv"):
-            put(at.root / "bin" / name, EVIL).chmod(0o755)
-        path = f"{at.root}/bin:{os.environ['PATH']}"
-        environ = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "PATH": path}
-        inside = ("env", f"--chdir={at.root}", f"PATH={path}")
-        with serving(at, WORKSPACE_WRITE, around=inside, environ=environ) as server:
-            assert "hello" in server.call("grep_search", pattern="hello", output_mode="content").text
-            assert "f" in server.call("glob_search", pattern="f").text
-            server.call("read_file", path="f")
-            server.bash("true")
-            assert "evil" not in server.tools()
-        assert not mark.exists()
-        assert not (at.root / "bin/evil-ran").exists()
-        # What measures coverage would have imported the real one first.
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-        naive = [sys.executable, "-c", "import json"]
-        subprocess.run(naive, cwd=at.root, env=plain, check=False, capture_output=True)
-        assert mark.exists()
 
 
 ENDINGS = {

@@ -12,7 +12,6 @@ import pytest
 from tests.escape.harm import COMMANDS, Case, assert_each_does_harm, cases
 from tests.support.cases import collected, table
 from tests.support.confinement import (
-    AS_ROOT_IN_LONG,
     AS_UNPRIVILEGED_IN_LONG,
     FULL,
     READ_ONLY,
@@ -21,7 +20,6 @@ from tests.support.confinement import (
     Server,
     serving,
 )
-from tests.support.extent import rounds
 from tests.support.snapshot import differences, snapshot
 
 Servers = Callable[[str, str], Server]
@@ -36,6 +34,8 @@ CASES = {
 @pytest.mark.parametrize("user", AS_UNPRIVILEGED_IN_LONG)
 def test_a_command_that_looks_read_only_changes_nothing(servers: Servers, user: str) -> None:
     server = servers(user, READ_ONLY)
+    assert server.tools()["bash"]["annotations"]["readOnlyHint"] is True
+    assert (server.bash("id -u").strip() == "0") is (user == "root")
     with collected() as case:
         before = server.scene.seen()
         for name, one in CASES.items():
@@ -46,15 +46,9 @@ def test_a_command_that_looks_read_only_changes_nothing(servers: Servers, user: 
                 assert differences(earlier, before) == []
 
 
+@pytest.mark.rounds
 def test_the_same_command_does_its_harm_where_nothing_stops_it(pattern: Scene, ground: Path) -> None:
     assert_each_does_harm(pattern, ground, CASES)
-
-
-def test_bash_is_offered_as_read_only_to_each_of_two_users(servers: Servers) -> None:
-    for user in USERS:
-        server = servers(user, READ_ONLY)
-        assert server.tools()["bash"]["annotations"]["readOnlyHint"] is True
-        assert (server.bash("id -u").strip() == "0") is (user == "root")
 
 
 HONEST = {
@@ -64,14 +58,14 @@ HONEST = {
 }
 
 
-@pytest.mark.rounds
-@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
+@pytest.mark.long
+@pytest.mark.parametrize("user", USERS)
 def test_an_honest_command_says_the_same_in_the_sandbox(servers: Servers, user: str) -> None:
-    """And the sandbox leaves no mark on the scene."""
+    """And the sandbox leaves no mark on the scene. The gate has `test_git_work.py`."""
     confined = servers(user, READ_ONLY)
     at = confined.scene
     with serving(at, FULL) as unconfined, collected() as case:
-        for name, script in list(HONEST.items())[:: rounds(3, 1)]:
+        for name, script in HONEST.items():
             with case(name):
                 before = snapshot(at.base, without=[at.state])
                 said = confined.bash(script)

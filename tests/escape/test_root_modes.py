@@ -93,8 +93,9 @@ async def harmed(setup: Setup, folder: Path, every: dict[str, Attack]) -> dict[s
             if name in ("parent", "hard-link"):
                 # Its protection would keep the folders above it in place, as mounts.
                 subprocess.run(["rm", "-rf", folder / ".git"], check=True)
-            await client.call_tool("read_file", {"path": f"{folder}/f"})
-            await client.call_tool("read_file", {"path": f"{folder}/n.ipynb"})
+            if tool in ("edit_file", "apply_patch", "NotebookEdit"):
+                for file in ("f", "n.ipynb"):
+                    await client.call_tool("read_file", {"path": f"{folder}/{file}"})
             before = snapshot(folder)
             answer = await client.call_tool(tool, arguments)
             if arguments.get("run_in_background"):
