@@ -23,7 +23,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.agents.agents import CallAgents
 from tests.support.workbench import Person
 from tests.support.workshop import granted, workshop
-from tests.web.web import Reply, site
+from tests.web.web import Reply, Site, site
 
 PATIENCE = 60.0
 """Seconds that a test waits for what must come."""
@@ -50,7 +50,7 @@ class Says:
     after: threading.Event | None = None
     """The turn comes once this is set."""
     status: int = 200
-    """With one of an error, the text is the code of the error."""
+    """With one of an error, the text is the code and the message of the error."""
     is_cut: bool = False
     """Whether it ends at its limit of tokens."""
 
@@ -82,6 +82,8 @@ class Model:
 
     url: str
     scripts: Mapping[str, Script]
+    asked_of: Site | None = None
+    """Where its requests come in."""
     requests: list[Request] = field(default_factory=list[Request])
     asked: threading.Condition = field(default_factory=threading.Condition)
 
@@ -127,18 +129,19 @@ class Model:
 
 
 @contextmanager
-def model_api(scripts: Mapping[str, Script]) -> Generator[Model]:
+def model_api(scripts: Mapping[str, Script], host: str = "127.0.0.1") -> Generator[Model]:
     """A model API on a free port of loopback."""
 
     def route(reply: Reply) -> None:
         says = model.answer(json.loads(reply.asked.body))
         content = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in _chunks(says)) + "data: [DONE]\n\n"
         if says.status != 200:
-            content = json.dumps({"error": {"message": "refused", "type": "error", "code": says.text}})
+            error = {"message": says.text or "refused", "type": "error", "code": says.text}
+            content = json.dumps({"error": error})
         reply.say(content, status=says.status, kind="text/event-stream")
 
-    with site({"/v1/chat/completions": route}) as at:
-        model = Model(f"{at.url}/v1", scripts)
+    with site({"/v1/chat/completions": route}, at=(host, 0)) as at:
+        model = Model(f"http://{host}:{at.port}/v1", scripts, asked_of=at)
         yield model
 
 

@@ -4,73 +4,128 @@ import os
 import re
 import signal
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.agents.agents import HANDLE, Call, Says, model_api
+from mcp_toolserver.commands.doctor import facts
+from mcp_toolserver.invocation import load
+from tests.agents.agents import HANDLE, Call, Model, Says, Script, model_api
 from tests.agents.test_agent_rights import WRITES
 from tests.agents.test_agent_worktree import repository
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.calling import held
-from tests.support.live import Messages, Setup, connected_to, serving, text
+from tests.support.live import Messages, Setup, connected, connected_to, serving, text
 from tests.support.processes import arguments, processes
 
 TASK = {"description": "a test", "prompt": "go"}
+KEY = "sk-canary-5f3a9c"
+HOST = "127.91.82.73"
+"""An address of loopback that nothing else uses."""
 
 
-def setup(folder: Path, url: str, mode: str) -> Setup:
-    """How to start a server whose agents have the model at `url`."""
-    config = folder / "home/config.toml"
-    made = Setup.below(folder, mode, "--config", str(config))
+def setup(folder: Path, model: Model, mode: str, *flags: str) -> Setup:
+    """How to start a server whose agents have this model. What it says to people is in `stderr` in the
+    folder, if it is on stdio."""
+    key, config = folder / "home/model-key", folder / "home/config.toml"
+    made = Setup.below(folder, mode, "--config", str(config), *flags)
+    key.touch(0o600)
+    key.write_text(KEY, encoding="utf-8")
     config.write_text(
-        f'[agent]\nprovider = "openai"\nbase-url = "{url}"\nmodel = "scripted"\n', encoding="utf-8"
+        f'[agent]\nprovider = "openai"\nbase-url = "{model.url}"\nmodel = "scripted"\nkey-file = "{key}"\n',
+        encoding="utf-8",
     )
     (made.root / "a.txt").write_bytes(b"old\n")
     return made
+
+
+def on_stdio(made: Setup) -> Setup:
+    around = ("bash", "-c", 'exec "$@" 2>>"$0"', str(made.home.parent / "stderr"))
+    return replace(made, flags=("--log-level", "debug", *made.flags), around=around)
 
 
 @pytest.mark.requirement("SW-67", "GR-29")
 async def test_a_reading_agent_changes_nothing_another_writes_and_an_isolated_one_sees_its_worktree_only(
     tmp_path: Path,
 ) -> None:
-    """One server for all three, because each imports the library of its model. Over the wire the protocol
-    generations differ in nothing of this; `test_agent.py` has both."""
-    root = tmp_path / "root"
+    """The key and the address of the model appear nowhere.
+
+    One server for all, because each imports the library of its model. Over the wire the protocol generations
+    differ in nothing of this; `test_agent.py` has both."""
+    root, seen = tmp_path / "root", list[str]()
     command = f"cat a.txt; cat {root}/elsewhere.txt; ls -a {root}; echo x > {root}/planted; echo y > mine"
-    scripts = {
+    scripts: dict[str, Script] = {
         "go": [Says(calls=WRITES), Says("I could not.")],
         "quick": [Says("Done.")],
         "apart": [Says(calls=[Call(tool="bash", arguments={"command": command})]), Says("Done.")],
+        "fail": lambda _: Says(f"the key {KEY} is not for {model.url}", status=401),
     }
     heard = Messages()
-    with model_api(scripts) as model, serving(setup(tmp_path, model.url, "workspace-write"), "http") as url:
+    with model_api(scripts, HOST) as model:
+        made = on_stdio(setup(tmp_path, model, "workspace-write", "--network", "fetch"))
         before = held(root)
         # The first agent waits for the library of its model.
-        options: dict[str, Any] = {"mode": "legacy", "read_timeout_seconds": 120}
-        async with connected_to(url, "http", logging_callback=heard.take, **options) as client:
-            result = await client.call_tool("Agent", {**TASK, "subagent_type": "Explore"})
-            assert text(result).startswith("I could not.")
+        async with connected(made, logging_callback=heard.take, read_timeout_seconds=120) as client:
+
+            async def agent(**arguments: object) -> str:
+                seen.append(text(await client.call_tool("Agent", {**TASK, **arguments})))
+                return seen[-1]
+
+            assert (await agent(subagent_type="Explore")).startswith("I could not.")
             replies = model.requests[-1].results
             assert all("the agent type Explore allows" in reply for reply in replies)
             assert held(root) == before
-            await client.call_tool("Agent", TASK)
+            await agent()
             assert held(root) == {**before, "a.txt": b"changed\n", "b.txt": b"new"}
-            quick = {**TASK, "prompt": "quick", "run_in_background": True}
-            (handle,) = set(HANDLE.findall(text(await client.call_tool("Agent", quick))))
+            (handle,) = set(HANDLE.findall(await agent(prompt="quick", run_in_background=True)))
             assert await heard.message() == f"{handle} (a test) finished"
             (root / "b.txt").unlink()
             repository(root)
             (root / "elsewhere.txt").write_text("of the user\n", encoding="utf-8")
-            done = await client.call_tool("Agent", {**TASK, "prompt": "apart", "isolation": "worktree"})
-            assert text(done).startswith("Done."), text(done)
-        result = model.requests[-1].results[0]
+            assert (await agent(prompt="apart", isolation="worktree")).startswith("Done.")
+            result = model.requests[-1].results[0]
+            assert "answered 401: check the key" in await agent(prompt="fail")
+            assert "choose from scripted" in await agent(model="dear")
+            seen.append(str(await client.list_tools()))
+            resources = (await client.list_resources()).resources
+            seen += [str(await client.read_resource(one.uri)) for one in resources]
+            commands = (f"cat {made.home}/model-key", "env; cat /proc/*/environ /proc/*/cmdline")
+            seen += [str(await client.call_tool("bash", {"command": one})) for one in commands]
+        assert model.asked_of
+        assert {asked.headers["authorization"] for asked in model.asked_of.asked} == {f"Bearer {KEY}"}
     assert result.startswith("old\n")
     assert "of the user" not in result
     assert not (root / "planted").exists()
     assert len(list(root.glob(".worktrees/*/mine"))) == 1
+    seen.append(str(facts._model(load(["doctor", *made.flags], {}).settings)))
+    assert "openai, scripted" in seen[-1]
+    show_no_secret(made, seen, HOST)
+
+
+def show_no_secret(made: Setup, seen: Sequence[str], address: str) -> None:
+    """Neither what was seen nor what a server left shows its key or the address of its model."""
+    files = [file for file in (made.home / "state").rglob("*") if file.is_file()]
+    assert files
+    for one in (
+        *seen,
+        *(file.read_bytes().decode("latin-1") for file in (*files, made.home.parent / "stderr")),
+    ):
+        assert KEY not in one
+        assert address not in one
+
+
+@pytest.mark.long  # it imports the library of its model
+async def test_a_server_without_a_network_finds_its_model_by_the_name_of_loopback(tmp_path: Path) -> None:
+    with model_api({"go": [Says("Done.")]}) as model:
+        model.url = model.url.replace("127.0.0.1", "localhost")
+        made = on_stdio(setup(tmp_path, model, "read-only", "--network", "none"))
+        async with connected(made, read_timeout_seconds=120) as client:
+            said = text(await client.call_tool("Agent", TASK))
+    assert said.startswith("Done.")
+    show_no_secret(made, [said], model.url.removeprefix("http://").removesuffix("/v1"))
 
 
 def kill(at: Setup) -> None:
@@ -96,7 +151,7 @@ async def test_a_task_packet_runs_as_an_agent_and_after_a_kill_the_next_server_s
         ],
     }
     with model_api(scripts) as model:
-        at = setup(tmp_path, model.url, "danger-full-access")
+        at = setup(tmp_path, model, "danger-full-access")
         with serving(at, "http") as url:
             async with connected_to(url, "http", mode="auto") as client:
                 made = await client.call_tool("RunTaskPacket", {**PACKET, "scope_path": "a.txt"})
