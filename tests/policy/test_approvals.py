@@ -402,31 +402,23 @@ async def test_a_call_waits_while_an_operator_watches(host: Host) -> None:
                     assert f'path: "{path}"' in await until(process, "waiting: ")
                     assert process.stdin
                     await process.stdin.send(line)
-    assert [results[path].error for path in "abc"] == [None, "denied", None]
-    # Nobody watches any more.
-    assert requested((await call(server, path="d")).text) in await host.waiting()
-    short = host.server(seconds=0.0)
-    async with terminal(state, "watch") as process:
-        await until(process, "Watching")
-        assert requested((await call(short, path="e")).text)
+        equal = list[Result]()
 
+        async def write_alike() -> None:
+            equal.append(await server.call("write_file", {**WRITE, "path": "z"}, Person(says=None)))
 
-async def test_one_yes_lets_one_of_two_equal_calls_run(host: Host) -> None:
-    server, results = host.server(seconds=60.0), list[Result]()
-
-    async def write() -> None:
-        results.append(await server.call("write_file", {**WRITE}, Person(says=None)))
-
-    async with terminal(host.folder / "state", "watch") as process:
-        await until(process, "Watching")
         with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(write)
-                tasks.start_soon(write)
-                assert process.stdin
+                tasks.start_soon(write_alike)
+                tasks.start_soon(write_alike)
                 # The no is for a second request, if one call comes after the other has run.
                 await process.stdin.send(b"y\nn\n")
-    assert sorted(one.error or "" for one in results) == ["", "denied"]
+        short = host.server(seconds=0.0)
+        assert requested((await call(short, path="e")).text)
+    assert [results[path].error for path in "abc"] == [None, "denied", None]
+    assert sorted(one.error or "" for one in equal) == ["", "denied"], "one yes lets one of two run"
+    # Nobody watches any more.
+    assert requested((await call(server, path="d")).text) in await host.waiting()
 
 
 @pytest.mark.rounds

@@ -17,7 +17,6 @@ from tests.support.confinement import (
     AS_ROOT_IN_LONG,
     AS_UNPRIVILEGED_IN_LONG,
     PROTECTED_GIT,
-    READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
     Scene,
@@ -39,15 +38,7 @@ def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]
         subprocess.run(["rm", "-rf", new], check=True)
 
 
-@pytest.fixture
-def fresh(request: pytest.FixtureRequest) -> Generator[Server]:
-    """A server of its own, in a scene of its own, for a test that damages it."""
-    with scene(request.param) as at, serving(at, *PROTECTED_GIT.split()) as server:
-        yield server
-
-
 by_user = pytest.mark.parametrize("server", AS_ROOT_IN_LONG, indirect=True)
-fresh_by_user = pytest.mark.parametrize("fresh", AS_ROOT_IN_LONG, indirect=True)
 
 CONFIG = "[core]\\nfsmonitor = ./evil\\n"
 PLANT = f"mkdir -p {{0}}/.git/hooks && printf '{CONFIG}' > {{0}}/.git/config && touch {{0}}/.git/hooks/x"
@@ -267,8 +258,8 @@ def test_what_the_user_makes_between_two_commands_is_protected_from_the_next(ser
     assert (server.scene.root / ".envrc").read_text(encoding="utf-8") == ""
 
 
-def test_what_comes_to_be_hidden_later_is_hidden(servers: Callable[[str, str], Server]) -> None:
-    server = servers(USERS[-1], READ_ONLY)
+@pytest.mark.parametrize("server", AS_ROOT_IN_LONG[-1:], indirect=True)
+def test_what_comes_to_be_hidden_later_is_hidden(server: Server) -> None:
     secret = server.scene.home / ".netrc"
     for name in ("first", "replaced", "made anew"):
         assert server.bash("echo on") == "on\n"
@@ -284,35 +275,28 @@ def test_what_comes_to_be_hidden_later_is_hidden(servers: Callable[[str, str], S
 # --- when nobody can verify --------------------------------------------------------------------------------
 
 
-@fresh_by_user
-def test_a_command_whose_supervisor_is_killed_is_an_error(fresh: Server) -> None:
-    fresh.client.begin(
-        "tools/call",
-        {"name": "bash", "arguments": {"command": "echo printed; mkdir .idea; touch ready; exec sleep 987"}},
-    )
-    until((fresh.scene.root / "ready").exists)
-    until(lambda: sleeps(fresh, 987))
-    supervisor = next(pid for pid in ancestors(sleeping(fresh, 987)) if "mcp_toolserver" in arguments(pid))
-    os.kill(supervisor, signal.SIGKILL)
-    said = fresh.client.answer().result
-    text = said["content"][0]["text"]
-    assert said["isError"]
-    assert "could not be verified" in text
-    assert "printed" in text
-    until(lambda: not (fresh.scene.root / ".idea").exists(), 30)
-
-
-@fresh_by_user
-def test_no_command_runs_when_the_verifying_process_has_ended(fresh: Server) -> None:
-    fresh.bash("true")
-    broker = min(children(fresh.client.pid), key=start_ticks)
-    verifier = min(children(broker), key=start_ticks)
-    os.kill(verifier, signal.SIGKILL)
-    said = fresh.call("bash", command="touch ran")
-    assert said.is_error
-    assert "protected names cannot be verified" in said.text
-    assert not (fresh.scene.root / "ran").exists()
-    assert not fresh.call("read_file", path="f").is_error
+@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
+def test_a_command_whose_supervisor_is_killed_is_an_error_and_without_a_verifier_none_runs(user: str) -> None:
+    command = "echo printed; mkdir .idea; touch ready; exec sleep 987"
+    with scene(user) as at, serving(at, *PROTECTED_GIT.split()) as server:
+        server.client.begin("tools/call", {"name": "bash", "arguments": {"command": command}})
+        until((at.root / "ready").exists)
+        until(lambda: sleeps(server, 987))
+        above = ancestors(sleeping(server, 987))
+        os.kill(next(pid for pid in above if "mcp_toolserver" in arguments(pid)), signal.SIGKILL)
+        said = server.client.answer().result
+        text = said["content"][0]["text"]
+        assert said["isError"]
+        assert "could not be verified" in text
+        assert "printed" in text
+        until(lambda: not (at.root / ".idea").exists(), 30)
+        broker = min(children(server.client.pid), key=start_ticks)
+        os.kill(min(children(broker), key=start_ticks), signal.SIGKILL)
+        refused = server.call("bash", command="touch ran")
+        assert refused.is_error
+        assert "protected names cannot be verified" in refused.text
+        assert not (at.root / "ran").exists()
+        assert not server.call("read_file", path="f").is_error
 
 
 FEWER_FOLDERS = """
