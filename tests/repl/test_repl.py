@@ -433,7 +433,7 @@ async def test_so_many_sessions_run_at_once_and_those_whose_first_calls_were_can
     for _ in range(3):
         await cancelled(impatient, session="new")
     other = Person(owner="another")
-    results = [await repl(impatient, "shell", "sleep 0.5", other, session="new") for _ in range(3)]
+    results = [await repl(impatient, "shell", "sleep 0.2", other, session="new") for _ in range(3)]
     assert all(KEPT.findall(result.text) == [] for result in results)
     # A long call says how it goes.
     assert other.heard[0] == "running for 0 s"
@@ -585,7 +585,7 @@ async def test_a_missing_program_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_an_interpreter_that_never_gets_ready_is_given_up_with_all_it_started(tmp_path: Path) -> None:
     daemons = Daemons()
     program(tmp_path / "root/.venv/bin", "python", f"{daemons.script}sleep 100")
-    async with workshop(tmp_path, limits=InterpreterLimits(session=SessionLimits(start_seconds=2))) as server:
+    async with workshop(tmp_path, limits=InterpreterLimits(session=SessionLimits(start_seconds=1))) as server:
         result = await repl(server, "python", "1")
         assert result.error == "unavailable"
         assert f"{tmp_path}/root/.venv/bin/python did not become ready" in result.text

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mcp_toolserver.commands.setup import toml, yaml
 from mcp_toolserver.text import jsonc
 from mcp_toolserver.text.jsonc import Broken
+from tests.support.extent import examples
 
 NAMES = st.text('abc/*"\\{},é', max_size=4)
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-99, 99), st.floats(-9, 9), NAMES)
@@ -183,6 +184,7 @@ TOML_LINES = st.tuples(
 ).map(lambda parts: [*parts[0], *parts[1]])
 
 
+@examples(30)
 @given(YAML_LINES)
 def test_a_yaml_text_is_the_same_after_adding_and_removing(lines: list[str]) -> None:
     text = "".join(lines)
@@ -196,6 +198,7 @@ def test_a_yaml_text_is_the_same_after_adding_and_removing(lines: list[str]) -> 
         assert is_subsequence(text, removed)
 
 
+@examples(30)
 @given(TOML_LINES)
 def test_a_toml_text_is_the_same_after_adding_and_removing(lines: list[str]) -> None:
     text = "".join(lines)

@@ -118,33 +118,37 @@ async def test_only_so_many_owners_have_a_folder(tmp_path: Path) -> None:
     outputs.close()
 
 
-CALLS = f"""{RECORDED}
-with open(folder / "state/filler", "wb", buffering=0) as filler:
-    try:
-        while True:
-            filler.write(bytes(4096))
-    except OSError:
-        pass
-results = [anyio.run(at.call, "write_file", {{"path": "a", "content": "x"}}, Person()) for _ in range(100)]
-audit.close()
-lines = sum(len(file.read_bytes().splitlines()) for file in (folder / "state/audit").glob("*.jsonl"))
-print(json.dumps([[result.error for result in results], lines, results[0].text]))
+CALLS = f"""
+for place in sys.argv[1:]:
+    sys.argv[1] = place
+    exec({RECORDED!r})
+    with open(folder / "state/filler", "wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(bytes(4096))
+        except OSError:
+            pass
+    calls = [("write_file", {{"path": "a", "content": "x"}}, Person())] * 100
+    results = [anyio.run(at.call, *one) for one in calls]
+    audit.close()
+    lines = sum(len(file.read_bytes().splitlines()) for file in (folder / "state/audit").glob("*.jsonl"))
+    print(json.dumps([[result.error for result in results], lines, results[0].text]))
 """
 
 
 def test_calls_go_on_and_are_recorded_when_something_else_fills_the_disk(tmp_path: Path) -> None:
     """The state folder is of a size that something else fills after the start of the server. Nothing runs
     where not even the log has room."""
-    for size, error, recorded, says in (
-        (16 << 20, None, 100, ""),
-        (1 << 19, "unavailable", 0, "disk is full"),
-    ):
-        folder = tmp_path / str(size)
+    rows = ((16 << 20, None, 100, ""), (1 << 19, "unavailable", 0, "disk is full"))
+    folders = [tmp_path / str(size) for size, *_ in rows]
+    bwrap = next(path for path in candidates(os.environ.get("PATH", ""), ()) if Path(path).exists())
+    sandbox = [bwrap, "--dev-bind", "/", "/"]
+    for folder in folders:
         (folder / "state").mkdir(parents=True)
-        bwrap = next(path for path in candidates(os.environ.get("PATH", ""), ()) if Path(path).exists())
-        sandbox = [bwrap, "--dev-bind", "/", "/", "--size", str(size), "--tmpfs", str(folder / "state")]
-        command = [*sandbox, *python(CALLS, str(folder))]
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
-        errors, lines, answer = json.loads(done.stdout)
+        sandbox += ["--size", folder.name, "--tmpfs", str(folder / "state")]
+    command = [*sandbox, *python(CALLS, *map(str, folders))]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True)
+    for folder, (_, error, recorded, says), line in zip(folders, rows, done.stdout.splitlines(), strict=True):
+        errors, lines, answer = json.loads(line)
         assert (errors, lines, says in answer) == ([error] * 100, recorded, True)
         assert (folder / "root/a").exists() == (error is None)
