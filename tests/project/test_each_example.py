@@ -24,7 +24,6 @@ from zoneinfo import ZoneInfo
 
 import anyio
 import pytest
-import pytest_asyncio
 
 from mcp_toolserver.app import confinement
 from mcp_toolserver.app.compose import Application, build_application
@@ -41,16 +40,12 @@ from mcp_toolserver.settings import Settings
 from tests import ROOT
 from tests.agents.agents import Call, Says, model_api
 from tests.support.calling import HANDLE
+from tests.support.cases import collected
 from tests.support.confinement import git
+from tests.support.extent import IN_FULL
 from tests.support.generated import ENTRIES
 from tests.support.workbench import Person
 from tests.web.web import Internet, Route, Site, page, site
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    # One server for all.
-    pytest.mark.xdist_group("test_each_example"),
-]
 
 FOLDER = ROOT / "tests" / "examples"
 
@@ -309,23 +304,24 @@ def _with_web(dispatcher: Dispatcher, web: Site) -> Dispatcher:
     return replace(dispatcher, host=replace(host, providers={**host.providers, **services}))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def there(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stage]:
-    async with stage(tmp_path_factory.mktemp("stage")) as made:
-        yield made
+IN_LONG = {"Agent", "CallTool", "LSP", "lsp_edit"}
+"""They load the library of a model, or start another server, and have tests of their own."""
 
 
-@pytest.mark.parametrize("name", TOOLSETS)
-async def test_a_tool_answers_as_its_example_shows(name: str, there: Stage, update: bool) -> None:
-    if name in there.offered:
-        answer = await there.answer(name)
-        if update:
-            store(name, answer)
-        assert Example(**stored(name)) == replace(example(name), answer=answer), (
-            "review the change, then run python -m tests update"
-        )
-    assert example(name).answer
+@pytest.mark.rounds
+async def test_every_tool_answers_as_its_example_shows(tmp_path: Path, update: bool) -> None:
+    with collected() as case:
+        async with stage(tmp_path) as there:
+            for name in TOOLSETS:
+                with case(name):
+                    if name in there.offered and (update or IN_FULL or name not in IN_LONG):
+                        answer = await there.answer(name)
+                        if update:
+                            store(name, answer)
+                        shown = replace(example(name), answer=answer)
+                        assert Example(**stored(name)) == shown, "review it, then run python -m tests update"
+                    assert example(name).answer
 
 
-async def test_every_tool_has_one_example_and_nothing_else_has() -> None:
+def test_every_tool_has_one_example_and_nothing_else_has() -> None:
     assert {*FOLDER.rglob("*.json")} == {path_of(name) for name in TOOLSETS}
