@@ -56,12 +56,9 @@ async def test_lines_end_where_git_ends_them(at: GitTools) -> None:
 REFUSED = {
     "invalid_input": (
         *({"start_line": 1}, {"start_line": 2, "end_line": 1}, {"start_line": 0, "end_line": 1}),
-        *({"commit": "nowhere"}, {"commit": "--contents=x"}, {"commit": "HEAD:deep"}),
+        *({"commit": "nowhere"}, {"commit": "--contents=x"}),
     ),
-    "not_found": (
-        *({"start_line": 9, "end_line": 9}, {"path": "missing"}, {"path": "missing", "commit": "HEAD"}),
-        {"path": "deep"},
-    ),
+    "not_found": (*({"start_line": 9, "end_line": 9}, {"path": "missing"}, {"path": "deep"}),),
     "denied": ({"path": "../home/.gitconfig"},),
 }
 

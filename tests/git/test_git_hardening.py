@@ -6,7 +6,6 @@ import signal
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from mcp_toolserver.runtime.git.hardening import MAX_NAMED, environment, helper,
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, decode, encode
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, SandboxPlan, plan_for
-from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from tests.git.hostile_git import GIT, Asked, Lair, asker, asking, user_environment
 from tests.support.processes import FULL, broker
@@ -170,9 +168,9 @@ FILTER = '[filter "odd"]\nclean = {evil}\n'
 READS: dict[str, tuple[Plant, tuple[str, ...]]] = {
     "fsmonitor": (
         planting("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1"),
-        ("status", "diff", "ls-files --others"),
+        ("status", "ls-files --others"),
     ),
-    "hooks": (hooks, ("status", "diff")),
+    "hooks": (hooks, ("diff",)),
     "hooks path": (hooks_path, ("status",)),
     "external diff": (external_diff, ("diff",)),
     "diff driver": (planting("diff.odd.command {evil}", **SHOWN), ("diff",)),
@@ -181,7 +179,7 @@ READS: dict[str, tuple[Plant, tuple[str, ...]]] = {
         planting(
             "filter.odd.clean {evil}", "filter.odd.smudge {evil}", "filter.odd.required true", **FILTERED
         ),
-        ("status", "diff", "cat-file --filters HEAD:file.txt"),
+        ("status", "cat-file --filters HEAD:file.txt"),
     ),
     "GIT03-process": (
         planting("filter.odd.process {evil}", **{".git/info/attributes": FILTERED[ATTRIBUTES]}),
@@ -334,13 +332,6 @@ async def test_variables_for_git_in_the_server_s_environment_are_dropped(lair: L
     assert not (lair.folder / "trace").exists()
 
 
-def test_what_an_operator_lets_commands_have_does_not_reach_git() -> None:
-    given = helper_environment({"GIT_DIR": "/x", "GIT_SSH": "/y", "HOME": "/h"}, [("GIT_CONFIG_COUNT", "0")])
-    assert given["HOME"] == "/h"
-    assert given["GIT_CONFIG_COUNT"] == "0"
-    assert not {"GIT_DIR", "GIT_SSH"} & given.keys()
-
-
 async def test_a_file_that_cannot_be_included_is_not_quoted(lair: Lair, ask: Asked) -> None:
     """GIT18."""
     (lair.folder / "key").write_text("-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n", encoding="utf-8")
@@ -483,34 +474,6 @@ def test_every_word_of_a_caller_stands_where_no_option_does(
         assert words[len(words) - len(paths) :] == paths
         assert not paths or {"--end-of-options", "--"} & set(words[: len(words) - len(paths)])
         assert not any(word.startswith("-") for word in revisions)
-
-
-def test_options_that_do_more_than_they_must_are_on_no_list() -> None:
-    reading = (
-        *("--ext-diff", "--textconv", "--output=x", "-ofile", "--no-index", "--submodule=diff"),
-        *("--ignore-submodules=none", "--recurse-submodules", "--exec-path=x", "-c", "--show-signature"),
-        *("--open-files-in-pager", "--filters", "-O", "--contents=/etc/passwd", "--git-dir=x", "--", "-", ""),
-    )
-    changing = (
-        *("--no-verify=no", "--verify", "--gpg-sign", "-S", "--author=x <y>", "--template=x", "-m"),
-        *("--file=x", "--edit", "-e", "--trailer=x", "--interactive", "-p", "--force", "-f", "--delete"),
-        *("--track", "-u", "--index-output=x", "--stdin", "--recurse-submodules", "--pathspec-from-file=x"),
-        *("-F/etc/passwd", "--message=", "--fixup=HEAD", "--", "-", ""),
-    )
-    taken = {
-        (subcommand, option)
-        for build, subcommand in BUILDS
-        for option in (reading if build is build_argv else changing)
-        if not refuses(build, GitInvocation(subcommand=subcommand, options=(option,)))
-    }
-    # The settings disable the filters that the one would run; the other, after its subcommand, sets nothing.
-    assert taken == {("cat-file", "--filters"), ("diff-tree", "-c")}
-
-
-def test_what_reaches_further_is_on_no_list() -> None:
-    further = ("push", "fetch", "pull", "clone", "remote", "config", "gc", "hook", "checkout", "merge")
-    for build, name in product((build_argv, build_changing_argv), further):
-        assert refuses(build, GitInvocation(subcommand=name)), name
 
 
 def test_a_path_to_commit_is_below_the_work_tree() -> None:

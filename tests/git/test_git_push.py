@@ -3,7 +3,7 @@
 import os
 import re
 import subprocess
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +13,6 @@ from typing import Any
 
 import anyio
 import pytest
-import pytest_asyncio
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call import Result
@@ -28,35 +27,19 @@ FOUND = HostExecutables(git=GIT)
 FULL, WRITE = Permission.DANGER_FULL_ACCESS, Permission.WORKSPACE_WRITE
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the server that tests share; each has the root to itself."""
-    return tmp_path_factory.mktemp("push")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(folder: Path) -> AsyncGenerator[Dispatcher]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", f"{folder}/root/home")
-        async with workshop(folder, found=FOUND, granted=WRITE, history_size=0) as made:
-            yield made
-
-
-@pytest.fixture
-def lair(server: Dispatcher, folder: Path) -> Generator[Lair]:
-    """A repository in the root, with a bare one outside as its remote."""
-    made, bare = Lair(folder / "root"), folder / "bare"
-    made.git("init", "-q", "--bare", str(bare))
-    made.git("remote", "add", "origin", str(bare))
-    made.git("push", "-q", "origin", "main")
-    made.commit()
-    yield made
-    subprocess.run(["rm", "-rf", bare, *(folder / "root").iterdir()], check=True)
-
-
 @pytest.fixture
 def bare(folder: Path) -> Path:
     return folder / "bare"
+
+
+@pytest.fixture
+def lair(rooted: Lair, bare: Path) -> Lair:
+    """A repository in the root, with a bare one outside as its remote."""
+    rooted.git("init", "-q", "--bare", str(bare))
+    rooted.git("remote", "add", "origin", str(bare))
+    rooted.git("push", "-q", "origin", "main")
+    rooted.commit()
+    return rooted
 
 
 async def push(server: Dispatcher, person: Person | None = None, **arguments: Any) -> Result:

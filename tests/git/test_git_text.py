@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from mcp_toolserver.capabilities.git import GitChange
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.git.log import blamed, blanked, commits
-from mcp_toolserver.text.git.names import ends, peeled, plain
+from mcp_toolserver.text.git.names import ends, peeled
 from mcp_toolserver.text.git.status import parsed
 from tests.support.extent import examples
 
@@ -29,17 +29,6 @@ ADDRESSES = {
 
 def test_an_address_is_shown_without_credentials() -> None:
     assert {address: blanked(address) for address in ADDRESSES} == ADDRESSES
-
-
-@examples(20)
-@given(st.from_regex(r"[a-z]{2,8}", fullmatch=True), st.text(alphabet="abcXYZ0189:@!$", min_size=1))
-def test_whatever_the_credentials_are_they_are_blanked(host: str, secret: str) -> None:
-    assert blanked(f"https://{secret}@{host}.example/x") == f"https://[redacted]@{host}.example/x"
-
-
-def test_the_ends_of_a_range_are_named_as_they_were_given() -> None:
-    assert [plain(end) for end in ends(peeled("main...side~1"))] == ["main", "side~1"]
-    assert [plain(end) for end in ends(peeled("main"))] == ["main"]
 
 
 @examples(20)
