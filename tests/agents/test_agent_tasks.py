@@ -10,14 +10,12 @@ from benchmarks.agent.tasks import database, long_job, refactoring, understandin
 from tests.support.confinement import visible_folder
 from tests.support.workshop import INTERPRETER
 
-WITHOUT_NETWORK = (
-    refactoring.TASK,
-    *(pytest.param(one.TASK, marks=pytest.mark.long) for one in (database, long_job, understanding)),
-)
+WITHOUT_NETWORK = [one.TASK for one in (refactoring, database, long_job, understanding)]
 JOB_SECONDS = 1
 ROOTS = [f"--root={path}" for path in INTERPRETER]
 
 
+@pytest.mark.long  # other tests of the gate call the same tools
 @pytest.mark.parametrize("task", WITHOUT_NETWORK, ids=attrgetter("name"))
 def test_a_task_is_done_without_a_rejected_call(task: Task) -> None:
     # Not below /tmp, because commands share no /tmp if a root is there.
