@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import anyio
 
@@ -16,7 +17,8 @@ from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
 from mcp_toolserver.runtime.git.hardening import argv_prefix, environment, helper
 from mcp_toolserver.runtime.git.runner import Git, GitResult
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.helper_launcher import Programs
+from mcp_toolserver.runtime.processes.helper_launcher import Programs, Running
+from mcp_toolserver.runtime.sandbox.broker.messages import Program
 from mcp_toolserver.runtime.sandbox.layers.environment import helper_environment
 from tests.support.processes import FULL, PATIENCE, broker
 
@@ -156,12 +158,29 @@ class Lair:
         return marked
 
 
+class Counting(Programs):
+    """Remembers the subcommands that are started."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self.runs: list[str] = []
+
+    @asynccontextmanager
+    async def start(
+        self, program: Program, *, cwd: int, stdin: int | None = None
+    ) -> AsyncGenerator[Running, None]:
+        self.runs.append(next(word for word in program.argv[1:] if not word.startswith("-")))
+        async with super().start(program, cwd=cwd, stdin=stdin) as running:
+            yield running
+
+
 @dataclass
 class Asked:
     """Our git, in a folder."""
 
     git: Git
     folder: Path
+    counting: Counting
 
     async def __call__(
         self,
@@ -171,7 +190,6 @@ class Asked:
         paths: Sequence[str] = (),
         cwd: Path | None = None,
         timeout: float = PATIENCE,
-        limit: int = 1 << 20,
     ) -> GitResult:
         query = GitInvocation(
             subcommand=subcommand, options=options, revisions=tuple(revisions), paths=tuple(paths)
@@ -180,20 +198,27 @@ class Asked:
         try:
             with anyio.fail_after(3 * PATIENCE):
                 where = await self.git.locate(cwd=held, timeout=timeout)
-                return await self.git.ask(where, query, cwd=held, timeout=timeout, limit=limit)
+                return await self.git.ask(where, query, cwd=held, timeout=timeout, limit=1 << 20)
         finally:
             os.close(held)
 
+    async def runs(self, folder: Path | None = None) -> list[str]:
+        """What one status takes; it must succeed."""
+        self.counting.runs.clear()
+        assert (await self("status", "--short", cwd=folder)).status == 0
+        return list(self.counting.runs)
 
-def asker(lair: Lair, started: Broker, program: str = GIT) -> Asked:
-    """Our git, run by this broker, with nothing remembered."""
-    return Asked(Git(Programs(started), program, str(lair.folder / "home")), lair.repository)
+
+def asker(lair: Lair, started: Broker, program: str = GIT, **options: int) -> Asked:
+    """Our git, run by this broker, with nothing remembered; `options` say for how long it remembers."""
+    counting = Counting(started)
+    return Asked(Git(counting, program, str(lair.folder / "home"), **options), lair.repository, counting)
 
 
 @asynccontextmanager
 async def asking(
-    lair: Lair, *, program: str = GIT, environ: Mapping[str, str] | None = None
+    lair: Lair, *, program: str = GIT, environ: Mapping[str, str] | None = None, **options: Any
 ) -> AsyncGenerator[Asked]:
     """Our git, run by a broker of its own whose server has `environ`."""
-    with broker(FULL, helper(program), environ={**lair.environ, **(environ or {})}) as started:
+    with broker(FULL, helper(program), environ={**lair.environ, **(environ or {})}, **options) as started:
         yield asker(lair, started, program)

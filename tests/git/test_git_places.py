@@ -1,33 +1,26 @@
 """Where a repository may lie for its history to be shown, and what is remembered of it."""
 
-import os
 import shutil
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 from mcp_toolserver.errors import ToolError, Unavailable
-from mcp_toolserver.runtime.git.allowed_commands import GitInvocation
-from mcp_toolserver.runtime.git.hardening import helper
 from mcp_toolserver.runtime.git.runner import (
     MAX_LISTING,
     MOST,
     RACY_WINDOW_NS,
-    Git,
     RepositoryCache,
     RepositoryPaths,
 )
 from mcp_toolserver.runtime.processes.broker_client import Broker
-from mcp_toolserver.runtime.processes.helper_launcher import Programs, Running
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
-from mcp_toolserver.runtime.sandbox.broker.messages import Program
-from tests.git.hostile_git import GIT, Lair
+from tests.git.hostile_git import Asked, Lair, asker, asking
 from tests.git.repositories import GitTools, git_broker
-from tests.support.processes import FULL, PATIENCE, broker
+from tests.support.processes import PATIENCE
 
 TOOLS = (
     ("git_status", {}),
@@ -112,98 +105,46 @@ async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:
     greedy = lair.folder / "git"
     greedy.write_text("#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8; do sleep 60 & done; wait\n", encoding="utf-8")
     greedy.chmod(0o755)
-    held = os.open(lair.repository, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with broker(FULL, helper(str(greedy)), bounds=CommandBounds(processes=4)) as git_broker:
-            git = Git(Programs(git_broker), str(greedy), str(lair.folder / "home"))
-            with anyio.fail_after(PATIENCE), pytest.raises(Unavailable):
-                await git.locate(cwd=held, timeout=60)
-    finally:
-        os.close(held)
-
-
-class Counting(Programs):
-    """Counts what is started."""
-
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker)
-        self.runs: list[str] = []
-
-    @asynccontextmanager
-    async def start(
-        self, program: Program, *, cwd: int, stdin: int | None = None
-    ) -> AsyncGenerator[Running, None]:
-        self.runs.append(next(word for word in program.argv[1:] if not word.startswith("-")))
-        async with super().start(program, cwd=cwd, stdin=stdin) as running:
-            yield running
-
-
-@dataclass
-class Remembering:
-    """Our git, which may remember, and what it started."""
-
-    git: Git
-    counting: Counting
-    lair: Lair
-
-    async def runs(self, folder: Path | None = None) -> list[str]:
-        """What one status takes; it must succeed."""
-        self.counting.runs.clear()
-        held = os.open(folder or self.lair.repository, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            where = await self.git.locate(cwd=held, timeout=10)
-            query = GitInvocation(subcommand="status", options=("--short",))
-            answer = await self.git.ask(where, query, cwd=held, timeout=10)
-        finally:
-            os.close(held)
-        assert answer.status == 0
-        return list(self.counting.runs)
+    async with asking(lair, program=str(greedy), bounds=CommandBounds(processes=4)) as ask:
+        with anyio.fail_after(PATIENCE), pytest.raises(Unavailable):
+            await ask("status", timeout=60)
 
 
 ALL = ["rev-parse", "config", "status"]
 
 
-@contextmanager
-def remembering(lair: Lair, **options: int) -> Generator[Remembering]:
-    """Our git; it relies upon whatever has not changed since it was asked, unless the options say more."""
-    with git_broker(lair.folder / "home") as started:
-        yield asking(lair, started, **options)
+@pytest.fixture
+def remembering(lair: Lair, git_broker: Broker) -> Asked:
+    """Our git; it relies upon whatever has not changed since it was asked."""
+    return asker(lair, git_broker, racy_window_ns=0)
 
 
-def asking(lair: Lair, started: Broker, **options: int) -> Remembering:
-    counting = Counting(started)
-    git = Git(counting, GIT, str(lair.folder / "home"), **{"racy_window_ns": 0, **options})
-    return Remembering(git, counting, lair)
+async def test_what_was_asked_once_is_not_asked_again_unless_it_has_just_changed(
+    lair: Lair, git_broker: Broker, remembering: Asked
+) -> None:
+    assert await remembering.runs() == ALL
+    assert await remembering.runs() == ["status"]
+    assert await remembering.runs(lair.repository / "deep") == ALL
+    assert await remembering.runs(lair.repository / "deep") == ["status"]
+    lair.write("file.txt", "changed\n")
+    lair.commit()
+    assert await remembering.runs() == ["status"]
+    careful = asker(lair, git_broker, racy_window_ns=60 * RACY_WINDOW_NS)
+    assert [await careful.runs(), await careful.runs()] == [ALL, ALL]
 
 
-async def test_what_was_asked_once_is_not_asked_again(lair: Lair) -> None:
-    with remembering(lair) as at:
-        assert await at.runs() == ALL
-        assert await at.runs() == ["status"]
-        assert await at.runs(lair.repository / "deep") == ALL
-        assert await at.runs(lair.repository / "deep") == ["status"]
-        lair.write("file.txt", "changed\n")
-        lair.commit()
-        assert await at.runs() == ["status"]
-
-
-async def test_what_has_just_changed_is_asked_again(lair: Lair) -> None:
-    with remembering(lair, racy_window_ns=60 * RACY_WINDOW_NS) as at:
-        assert await at.runs() == ALL
-        assert await at.runs() == ALL
-
-
-async def test_a_configuration_that_includes_others_is_asked_for_every_time(lair: Lair) -> None:
+async def test_a_configuration_that_includes_others_is_asked_for_every_time(
+    lair: Lair, remembering: Asked
+) -> None:
     lair.config("include.path ../later.inc")
     lair.write(".gitattributes", "*.txt filter=odd\n")
-    with remembering(lair) as at:
-        assert await at.runs() == ALL
-        lair.write("later.inc", f'[filter "odd"]\nclean = {lair.evil}\n')
-        # As long as before, so that git has to look at the content.
-        lair.write("deep/inner.txt", "INNER\n")
-        assert lair.springs("status")
-        lair.write("deep/inner.txt", "Inner\n")
-        assert await at.runs() == ALL
+    assert await remembering.runs() == ALL
+    lair.write("later.inc", f'[filter "odd"]\nclean = {lair.evil}\n')
+    # As long as before, so that git has to look at the content.
+    lair.write("deep/inner.txt", "INNER\n")
+    assert lair.springs("status")
+    lair.write("deep/inner.txt", "Inner\n")
+    assert await remembering.runs() == ALL
     assert not lair.ran()
 
 
@@ -239,7 +180,7 @@ async def test_a_program_planted_after_the_first_question_is_not_run(tmp_path: P
             lair.write(".gitattributes", "*.txt filter=odd\n")
             lair.config("extensions.worktreeConfig true")
             (lair.folder / "home/.config/git").mkdir(parents=True)
-            deep, at = lair.repository / "deep", asking(lair, started)
+            deep, at = lair.repository / "deep", asker(lair, started, racy_window_ns=0)
             await at.runs(deep)
             assert await at.runs(deep) == ["status"]
             plant(lair)
@@ -250,35 +191,35 @@ async def test_a_program_planted_after_the_first_question_is_not_run(tmp_path: P
             assert not lair.ran()
 
 
-async def test_a_folder_for_configuration_planted_later_is_seen(lair: Lair) -> None:
+async def test_a_folder_for_configuration_planted_later_is_seen(lair: Lair, remembering: Asked) -> None:
     other = lair.folder / "other"
     lair.found(other)
     lair.config("core.fsmonitor {evil}", "core.fsmonitorHookVersion 1", cwd=other)
-    with remembering(lair) as at:
-        await at.runs()
-        assert await at.runs() == ["status"]
-        lair.write(".git/commondir", f"{other}/.git\n")
-        assert lair.springs("status")
-        with pytest.raises(ToolError) as refusal:
-            await at.runs()
+    await remembering.runs()
+    assert await remembering.runs() == ["status"]
+    lair.write(".git/commondir", f"{other}/.git\n")
+    assert lair.springs("status")
+    with pytest.raises(ToolError) as refusal:
+        await remembering.runs()
     assert refusal.value.kind == "denied"
     assert not lair.ran()
 
 
-async def test_a_repository_that_breaks_does_not_lead_to_the_one_above(lair: Lair) -> None:
+async def test_a_repository_that_breaks_does_not_lead_to_the_one_above(
+    lair: Lair, remembering: Asked
+) -> None:
     """Nothing that is looked at changes. Git notices, and stops at the repository that it is given."""
     lair.found(lair.repository / "nested")
     nested = lair.repository / "nested"
     lair.write(".gitattributes", "*.txt filter=odd\n")
     lair.config("filter.odd.clean {evil}")
-    with remembering(lair) as at:
-        await at.runs(nested)
-        assert await at.runs(nested) == ["status"]
-        (nested / ".git/HEAD").write_text("broken", encoding="utf-8")
-        lair.write("nested/file.txt", "changed\n")
-        assert lair.springs("add", ".", cwd=nested)
-        with pytest.raises(AssertionError):
-            await at.runs(nested)
+    await remembering.runs(nested)
+    assert await remembering.runs(nested) == ["status"]
+    (nested / ".git/HEAD").write_text("broken", encoding="utf-8")
+    lair.write("nested/file.txt", "changed\n")
+    assert lair.springs("add", ".", cwd=nested)
+    with pytest.raises(AssertionError):
+        await remembering.runs(nested)
     assert not lair.ran()
 
 
