@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.runtime.sandbox.broker.policy import Helper, SandboxPlan
-from mcp_toolserver.runtime.sandbox.layers import seatbelt as layer
 from mcp_toolserver.runtime.sandbox.layers import seatbelt_server
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError
 from mcp_toolserver.runtime.sandbox.layers.seatbelt import SANDBOX_EXEC, Profile, arguments, profile
@@ -371,24 +370,6 @@ def test_what_has_no_profile_is_refused() -> None:
     for words, judge in refused:
         with pytest.raises(ValueError, match=words):
             _ = judge.line
-
-
-# --- the rules that name no path of this machine ---------------------------------------------------------
-
-
-def test_each_fixed_rule_is_one_form_below_its_reason_and_is_used() -> None:
-    text = Path(layer.__file__).with_name("base.sbpl").read_text(encoding="ascii")
-    _, *blocks = (block for block in text.strip().split("\n\n") if not block.startswith(";;;"))
-    used = [parsed(rule) for judge in EVERY.values() for rule in judge.profile.rules]
-    for block in blocks:
-        comments = [line for line in block.splitlines() if line.startswith("; ")]
-        assert block.startswith("\n".join(comments)), block
-        assert any(line.startswith(("; Source: ", "; For commands only.")) for line in comments), block
-        forms = parsed("\n".join(block.splitlines()[len(comments) :]))
-        assert forms, block
-        assert [form for form in forms if [form] not in used] == []
-    # No text of a rule holds a second one.
-    assert {len(forms) for forms in used} == {1}
 
 
 # --- the command line --------------------------------------------------------------------------------------

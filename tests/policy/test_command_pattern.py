@@ -11,28 +11,6 @@ from mcp_toolserver.text.shell.script import simple_commands
 from mcp_toolserver.text.shell.words import CommandPattern, simple_parts
 from tests.support.cases import table
 
-PARTS = {
-    "git status": ["git status"],
-    "git status; rm -rf /": ["git status", "rm -rf /"],
-    "a && b || c": ["a", "b", "c"],
-    "a & b\nc\r\nd": ["a", "b", "c", "d"],
-    "cat x|sh": ["cat x", "sh"],
-    "echo $(rm x)": ["echo", "rm x"],
-    "echo `rm x`": ["echo", "rm x"],
-    "diff <(rm x) y": ["diff", "rm x", "y"],
-    "{ rm x; }": ["rm x"],
-    "sh -c 'ls; rm x'": ["sh -c 'ls", "rm x'"],
-    "if true; then rm x; fi": ["if true", "true", "then rm x", "rm x", "fi"],
-    "A=1 B='2 3' rm x": ["A=1 B='2 3' rm x", "rm x"],
-    "! time rm x": ["! time rm x", "rm x"],
-    "echo hi>/etc/x": ["echo hi", "/etc/x"],
-}
-
-
-def test_rules_see_every_part_of_a_command() -> None:
-    found = {command: list(simple_parts(command)) for command in PARTS}
-    assert found == {command: list(dict.fromkeys([command, *parts])) for command, parts in PARTS.items()}
-
 
 @given(
     st.lists(st.sampled_from(["rm x", "echo", ";", "|", "&&", "\n", "$(", ")", "`", "'", '"', " ", "A=1 "]))
@@ -63,7 +41,7 @@ PUSHES = [
     "bash -lc 'cd x; git push'",
     "eval git push", "find . -exec git push \\;", "git -C x push", "git --no-pager push",
     "git -C x --no-pager -c a=b push origin", "sudo git -C x push", "true && git  push",
-    "if a; then git\tpush; fi",
+    "if a; then git\tpush; fi", "diff <(git push) y", "{ git push; }", "echo `git push`", "! time git push",
     "echo $(git  push)", "git push 'open", "X=1 sudo git push", ">log git push", "git <f push",
     'cd x && git -c "a;b" push', "bash <<X\ngit push\nX", "sudo --user me git push", 'git $"push"',
     "git " + "-c push " * 100 + "x",

@@ -320,7 +320,6 @@ def test_paths_begin_where_the_file_lies_and_rules_name_what_they_are_for(tmp_pa
 
 
 MODES = (
-    ("default", READ, "asked", "asked"),
     ("manual", READ, "asked", "asked"),
     ("acceptEdits", WRITE, "runs", "asked"),
     ("bypassPermissions", FULL, "runs", "runs"),
@@ -341,6 +340,10 @@ async def test_a_mode_says_what_is_asked_about(tmp_path: Path) -> None:
             for lower in (mode for mode in Permission if mode < lowest):
                 with case(f"{name} in {lower.flag}"), pytest.raises(SettingsError, match="defaultMode"):
                     settings(tmp_path, policy, mode=lower)
+        usual, manual = (
+            settings(tmp_path, {"permissions": {"defaultMode": mode}}) for mode in ("default", "manual")
+        )
+        assert usual == manual
         plan = {"permissions": {"defaultMode": "plan"}}
         assert settings(tmp_path, plan, mode=READ).granted is READ
         with case("plan"), pytest.raises(SettingsError, match="--permission-mode read-only"):

@@ -70,20 +70,13 @@ def _elsewhere(sandbox: SandboxSpec) -> SandboxSpec:
     return replace(sandbox, state=f"{sandbox.state}/elsewhere", hidden=())
 
 
-def _all_of_it(sandbox: SandboxSpec) -> SandboxSpec:
-    """One whose root is the whole scene, so that what should be outside is inside."""
-    return replace(_elsewhere(sandbox), roots=(os.path.dirname(sandbox.roots[0]),))
-
-
 SANDBOXES: Mapping[str, Callable[[SandboxSpec], SandboxSpec]] = {
-    "may write": lambda sandbox: replace(sandbox, mode="workspace-write"),
     "may only read": lambda sandbox: replace(sandbox, mode="read-only"),
     "has network": lambda sandbox: replace(sandbox, network=True),
     "nothing hidden": _elsewhere,
-    "root too large": _all_of_it,
 }
-LAYERS: Mapping[str, Layer] = {"no sandbox": "none", "landlock instead": "landlock"}
-ARGUMENTS = {"host processes": ("--unshare-pid",), "keeps powers": ("--cap-drop", "ALL")}
+LAYERS: Mapping[str, Layer] = {"no sandbox": "none"}
+ARGUMENTS = {"keeps powers": ("--cap-drop", "ALL")}
 """Those that bubblewrap does not get."""
 
 
