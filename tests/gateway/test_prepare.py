@@ -7,15 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 import zipfile
 from collections.abc import Generator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -27,9 +21,8 @@ from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.sandbox.broker.messages import Script, decode, encode
 from tests import ROOT
 from tests.gateway.strangers import program
-from tests.gateway.test_wrap import ATTEMPTING, REAL, Ground, attempted, tree
+from tests.gateway.test_wrap import ATTEMPTING, Ground, attempted, tree
 from tests.sandbox.package_registry import Site, archive, site
-from tests.support import official
 from tests.support.confinement import put
 from tests.support.families import lines
 from tests.support.process_layer import server_command
@@ -252,66 +245,3 @@ def test_the_broker_shows_no_other_part_of_the_state_folder() -> None:
     for name in ("..", "../audit", "a/b", "/etc", ".hidden", "a\0"):
         with pytest.raises(ValueError, match=r"file|null"):
             decode(encode(Script(script="true", timeout=None, prepared=name)))
-
-
-# --- real servers -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def mirror() -> Generator[int]:
-    """The real registries under one port of loopback, because a test machine may reach them by addresses of
-    its own only."""
-    simple, files = official.python_index()
-    upstream, npm = {"simple": simple, "files": files}, official.npm_registry()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            first, _, rest = self.path[1:].partition("/")
-            url = f"{upstream[first]}/{rest}" if first in upstream else f"{npm}{self.path}"
-            asked = urllib.request.Request(url, headers={"Accept": self.headers.get("Accept", "*/*")})
-            try:
-                with urllib.request.urlopen(asked, timeout=60) as answer:
-                    status, kind, body = 200, answer.headers["Content-Type"], answer.read()
-            except urllib.error.HTTPError as error:
-                status, kind, body = error.code, "text/plain", b""
-            if first == "simple":
-                here = f"http://localhost:{self.connection.getsockname()[1]}/files"
-                body = body.replace(files.encode(), here.encode())
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body if self.command == "GET" else b"")
-
-        do_HEAD = do_GET  # noqa: N815  as in the base
-
-        def log_request(self, code: Any = "-", size: Any = "-") -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not official.is_wanted(), reason="needs packages of npm and PyPI")
-@pytest.mark.parametrize(
-    ("kind", "name", "package"),
-    [("npx", "server-filesystem", "@modelcontextprotocol/server-filesystem"), ("uvx", "mcp-server-git", "")],
-)
-async def test_real_servers_start_as_their_users_start_them(
-    ground: Ground, kind: str, name: str, package: str
-) -> None:
-    arguments, reading, values, *_ = REAL[name]
-    with mirror() as port:
-        command = [*launcher(kind, port, package or name), *ground.filled(arguments).split()]
-        status, said = prepare(ground, name, "--", *command)
-        assert status == 0, said
-    async with ground.client("read-only", "--name", name, command=command, era="legacy") as client:
-        assert len((await client.list_tools()).tools) > 10
-        assert not (await client.call_tool(reading, ground.filled(values))).is_error

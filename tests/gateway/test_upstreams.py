@@ -38,21 +38,11 @@ from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.protocol import translate
 from tests.gateway.strangers import Place, program, upstreams
-from tests.gateway.test_hostile_servers import (
-    DEATH,
-    FLOOD,
-    GARBAGE,
-    LAST_WORDS,
-    MEGABYTES,
-    MORE,
-    NESTED,
-    NOISE,
-    PAGES,
-    at_call,
-)
+from tests.gateway.test_hostile_servers import DEATH, HOSTILE, LAST_WORDS, MORE, SILENCE, at_call
 from tests.gateway.test_wrap import unframed
 from tests.protocol.resource_clients import place
 from tests.support import http_server
+from tests.support.extent import IN_FULL
 from tests.support.live import ERAS, text
 from tests.support.workbench import Person
 
@@ -79,65 +69,74 @@ def listed(app: Application) -> dict[str, str]:
     }
 
 
-PICTURE = {"type": "image", "data": "a", "mimeType": "image/png"}
-OLD = {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
-
-HOSTILE = {
-    "dies-at-the-start": (LAST_WORDS, "it printed: no key"),
-    "dies-in-initialize": ("def on_initialize(n, p): os._exit(7)", DEATH),
-    "dies-in-list": ("def on_list(n, p): os._exit(7)", DEATH),
-    "dies-in-call": (at_call("time.sleep(0.2); os._exit(7)"), DEATH),
-    "silent-in-initialize": ("def on_initialize(n, p): pass", "did not answer in time"),
-    "silent-in-list": ("def on_list(n, p): pass", "did not answer in time"),
-    "silent-in-call": (at_call("pass"), "did not answer within 3 s"),
-    "gigabyte-in-initialize": (f"{MEGABYTES}on_initialize = lambda n, p: megabytes(n)", MORE),
-    "gigabyte-in-call": (MEGABYTES + at_call("time.sleep(0.2); megabytes(n)"), MORE),
+SAID: dict[str, str] = {
+    "says why it dies": "it printed: no key",
+    "dies in initialize": DEATH,
+    "dies in tools/list": DEATH,
+    "dies in a call": DEATH,
+    "is silent in initialize": SILENCE,
+    "is silent in tools/list": SILENCE,
+    "is silent in a call": "did not answer within 3 s",
+    "1 GB in initialize": MORE,
+    "1 GB in a call": MORE,
     # What it says under its own ids is its answer.
-    "garbage": (GARBAGE, ""),
-    "wrong-types": (at_call("send(id=n, result={'content': 7})"), "is not valid"),
-    "bad-picture": (
-        at_call("send(id=n, result={'content': [{'type': 'image', 'data': '!', 'mimeType': 'x'}]})"),
-        "",
-    ),
-    "nested": (NESTED, "did not answer"),
-    "endless-pages": (PAGES, "{}"),
-    "floods-output": (FLOOD, "{}"),
-    "floods-errors": (NOISE, "{}"),
-    "prints-first": ("print('Listening!', flush=True)", "{}"),
-    "other-revision": (
-        "def on_initialize(n, p): send(id=n, result={'protocolVersion': '1999-01-01'})",
-        "cannot",
-    ),
+    "garbage, forged ids, several answers": "",
+    "nested results": "did not answer",
+    "endless pages": "{}",
+    "floods its output": "{}",
+    "floods standard error": "{}",
+    "prints before it speaks": "{}",
+    "wrong types": "is not valid",
+    "a bad picture": "",
+    "another revision": "cannot",
 }
+"""By hostile server, what a call of it gets."""
+OWN = {
+    "wrong types": at_call("send(id=n, result={'content': 7})"),
+    "a bad picture": at_call(
+        "send(id=n, result={'content': [{'type': 'image', 'data': '!', 'mimeType': 'x'}]})"
+    ),
+    "another revision": "def on_initialize(n, p): send(id=n, result={'protocolVersion': '1999-01-01'})",
+}
+"""Those that the gateway of one server passes on."""
 
 
-@pytest.mark.parametrize("part", [1, *(pytest.param(part, marks=pytest.mark.long) for part in (0, 2))])
-async def test_hostile_servers_disturb_no_other(at: Place, part: int) -> None:
-    hostile = {name: HOSTILE[name] for name in [*HOSTILE][part::3]}
+IN_GATE = (
+    *("dies in initialize", "is silent in initialize", "1 GB in initialize"),
+    *("wrong types", "endless pages", "prints before it speaks"),
+)
+
+
+@pytest.mark.rounds
+async def test_hostile_servers_disturb_no_other(at: Place) -> None:
+    hostile = {what: re.sub(r"\W+", "-", what) for what in (SAID if IN_FULL else IN_GATE)}
     servers: dict[str, Any] = {
-        name: {"behaviour": one, "timeout": 3 if "silent" in name else 20}
-        for name, (one, _) in hostile.items()
+        name: {
+            "behaviour": OWN.get(what) or HOSTILE[what][0],
+            "timeout": 3 if "silent" in what else 20,
+        }
+        for what, name in hostile.items()
     }
     failures: dict[str, str] = {}
     async with upstreams(at, {"good": "", **servers}) as app:
         with anyio.fail_after(60):
             await app.registry.foreign.look()
 
-        async def check(name: str, expected: str) -> None:
+        async def check(what: str, name: str) -> None:
             text = await said(app, "MCP", server=name, tool="echo")
-            if expected not in text:
-                failures[name] = text
+            if SAID[what] not in text:
+                failures[what] = text
 
         async with anyio.create_task_group() as tasks:
-            for name, (_, expected) in hostile.items():
-                tasks.start_soon(check, name, expected)
+            for what, name in hostile.items():
+                tasks.start_soon(check, what, name)
             for _ in range(20):
                 assert await said(app, "mcp__good__echo", a=1) == '{"a": 1}'
         states = await said(app, "ListMcpResources")
     assert failures == {}
     assert "good (connected)" in states
-    if "dies-in-initialize" in hostile:
-        assert "dies-in-initialize: The MCP server dies-in-initialize ended with exit status 7." in states
+    name = "dies-in-initialize"
+    assert f"{name}: The MCP server {name} ended with exit status 7." in states
 
 
 async def test_tools_have_their_server_in_their_name_and_say_what_they_share_it_with(at: Place) -> None:

@@ -158,19 +158,9 @@ def _install_registry_schemas(folder: Path) -> None:
     _run([sys.executable, *_PIP, "--no-deps", "--target", ".", REGISTRY_SCHEMAS], folder)
 
 
-def python_index() -> tuple[str, str]:
-    """The index of Python packages that pip has by default, and where its files are."""
-    index = import_module("pip._internal.models.index").PyPI
-    return index.simple_url, f"https://{index.file_storage_domain}"
-
-
-def npm_registry() -> str:
-    npm = [shutil.which("npm") or "npm", "config", "get", "registry"]
-    return subprocess.run(npm, capture_output=True, check=True, encoding="utf-8").stdout.strip().rstrip("/")
-
-
 def _unpack_everything_server(name: str, folder: Path) -> None:
-    index = urllib.request.Request(f"{python_index()[0]}/mcp/")
+    simple = import_module("pip._internal.models.index").PyPI.simple_url
+    index = urllib.request.Request(f"{simple}/mcp/")
     index.add_header("Accept", "application/vnd.pypi.simple.v1+json")
     with urllib.request.urlopen(index, timeout=60) as answer:
         (source,) = (one for one in json.load(answer)["files"] if one["filename"] == name)
