@@ -212,6 +212,7 @@ async def test_an_approval_and_the_question_itself_take_one_turn_each(tmp_path: 
     assert human.saw[1].message == "why?"
 
 
+@pytest.mark.long
 def test_nobody_reads_standard_input(tmp_path: Path) -> None:
     """What was typed early is still there for the next program."""
     (tmp_path / "root").mkdir()

@@ -1,13 +1,7 @@
 """Questions as forms, and what counts as an answer."""
 
-from typing import Any
-
-from hypothesis import given
-from hypothesis import strategies as some
-
 from mcp_toolserver.capabilities.user import Answers, Choice, FormContent, Question
 from mcp_toolserver.protocol.elicitation import MAX_CHARACTERS, Form
-from tests.support.extent import examples
 
 WORDS = Question(text="Why?")
 ONE = Question(
@@ -91,24 +85,3 @@ ANSWERS: tuple[tuple[Form, FormContent, Answers | None], ...] = (
 def test_only_what_fits_the_form_is_an_answer() -> None:
     for asked, content, answers in ANSWERS:
         assert asked.answers(content) == answers, content
-
-
-VALUES: Any = some.one_of(
-    some.none(),
-    some.booleans(),
-    some.integers(),
-    some.sampled_from(["a", "b", "x", "", "c"]),
-    some.lists(some.sampled_from(["x", "y", "a"])),
-)
-NAMES = some.sampled_from(["answer_1", "answer_2", "answer_3", "answer_3_1", "answer_3_2", "other"])
-
-
-@examples(20)
-@given(some.dictionaries(NAMES, VALUES), some.booleans())
-def test_no_answer_holds_what_was_not_offered(content: dict[str, Any], lists: bool) -> None:
-    answers = form(OPEN, ONE, SEVERAL, lists=lists).answers(content)
-    if answers is not None:
-        words, one, several = answers
-        assert len(words) <= 1
-        assert one in (("a",), ("b",))
-        assert set(several) <= {"x", "y"}

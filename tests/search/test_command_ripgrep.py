@@ -1,38 +1,42 @@
 """`rg` is a program of commands: that of the machine, else the one that the server searches with."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.runtime.search.executable import COMMAND_PATH, command_variables, find_ripgrep
-from tests.support.confinement import FULL, READ_ONLY, USERS, put, scene, serving
+from tests.support.confinement import FULL, READ_ONLY, USERS, Scene, put, scene, serving
 from tests.support.processes import call
 from tests.support.workshop import program, workshop
 
 OWN = f"{COMMAND_PATH}/rg"
 
 
-@pytest.mark.parametrize(
-    ("user", "mode"), [(USERS[0], READ_ONLY), pytest.param(USERS[-1], FULL, marks=pytest.mark.long)]
-)
-def test_commands_search_with_the_ripgrep_of_the_server(user: str, mode: str) -> None:
-    with scene(user) as of:
-        # All programs of the machine without its ripgrep, if it has one.
-        programs = of.outside / "bin"
+@pytest.fixture(scope="module")
+def of() -> Generator[Scene]:
+    """With all programs of the machine but its ripgrep, if it has one, in `outside/bin`."""
+    with scene(USERS[0]) as made:
+        programs = made.outside / "bin"
         programs.mkdir()
         for file in Path("/usr/bin").iterdir():
             if file.name != "rg":
                 (programs / file.name).symlink_to(file)
-        with serving(of, mode, around=("env", f"PATH={programs}")) as server:
-            assert server.bash("command -v rg; rg -c hello f; rg missing f; echo $?") == f"{OWN}\n1\n1\n"
-            shown = server.call("REPL", language="shell", code="rg -c hello f", session="new").text
-            assert shown.startswith("1\n")
-            # It is the last of the PATH, and nothing else comes with it.
-            assert server.bash("echo ${PATH##*:}; ls ${PATH##*:}") == f"{COMMAND_PATH}\nrg\n"
-            if mode != FULL:
-                assert server.bash(f"test -w {OWN} || echo kept") == "kept\n"
+        yield made
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, pytest.param(FULL, marks=pytest.mark.long)])
+def test_commands_search_with_the_ripgrep_of_the_server(of: Scene, mode: str) -> None:
+    with serving(of, mode, around=("env", f"PATH={of.outside}/bin")) as server:
+        assert server.bash("command -v rg; rg -c hello f; rg missing f; echo $?") == f"{OWN}\n1\n1\n"
+        shown = server.call("REPL", language="shell", code="rg -c hello f", session="new").text
+        assert shown.startswith("1\n")
+        # It is the last of the PATH, and nothing else comes with it.
+        assert server.bash("echo ${PATH##*:}; ls ${PATH##*:}") == f"{COMMAND_PATH}\nrg\n"
+        if mode != FULL:
+            assert server.bash(f"test -w {OWN} || echo kept") == "kept\n"
 
 
 async def test_behind_landlock_alone_commands_have_it_too(
@@ -44,21 +48,19 @@ async def test_behind_landlock_alone_commands_have_it_too(
         assert (await call(server, "bash", command="rg -c hello f")).text == "1\n"
 
 
-def test_a_program_in_the_workspace_is_never_the_one_of_the_server() -> None:
-    with scene(USERS[0]) as of:
-        for name in ("rg", "git"):
-            program(of.root, name, f"touch {of.outside}/evil-ran; echo evil")
-        of.own()
-        with serving(of, FULL, around=("env", f"PATH={of.root}:{os.environ['PATH']}")) as server:
-            found = server.call("grep_search", pattern="hello", path="f")
-            assert (found.is_error, "f" in found.text) == (False, True)
-            assert "second" in server.call("git_log").text
-            # Setting the variable changes only what the command itself runs.
-            server.bash(f"export COMMAND_RIPGREP={of.root}/rg; true")
-            assert not server.call("grep_search", pattern="hello", path="f").is_error
-            assert not (of.outside / "evil-ran").exists()
-            server.bash("rg hello f")
-        assert (of.outside / "evil-ran").exists(), "the attack is not one"
+def test_a_program_in_the_workspace_is_never_the_one_of_the_server(of: Scene) -> None:
+    for name in ("rg", "git"):
+        program(of.root, name, f"touch {of.outside}/evil-ran; echo evil")
+    with serving(of, FULL, around=("env", f"PATH={of.root}:{os.environ['PATH']}")) as server:
+        found = server.call("grep_search", pattern="hello", path="f")
+        assert (found.is_error, "f" in found.text) == (False, True)
+        assert "second" in server.call("git_log").text
+        # Setting the variable changes only what the command itself runs.
+        server.bash(f"export COMMAND_RIPGREP={of.root}/rg; true")
+        assert not server.call("grep_search", pattern="hello", path="f").is_error
+        assert not (of.outside / "evil-ran").exists()
+        server.bash("rg hello f")
+    assert (of.outside / "evil-ran").exists(), "the attack is not one"
 
 
 def test_ripgrep_on_the_path_counts_outside_the_roots_only(
@@ -67,6 +69,8 @@ def test_ripgrep_on_the_path_counts_outside_the_roots_only(
     monkeypatch.setattr("mcp_toolserver.runtime.search.executable._wheel_folders", lambda: iter(()))
     theirs = program(tmp_path / "bin", "rg", "")
     assert find_ripgrep([str(tmp_path / "bin")]) == theirs
+    monkeypatch.chdir(tmp_path / "bin")
+    assert find_ripgrep([".", ""]) is None
     assert find_ripgrep([str(tmp_path / "bin")], [str(tmp_path)]) is None
 
 

@@ -23,15 +23,6 @@ def put(folder: Path, *names: str) -> None:
         os.utime(path, (1e9, 1e9 - age))
 
 
-async def test_the_newest_file_comes_first(at: Dispatcher, tmp_path: Path) -> None:
-    put(tmp_path, "c.py", "src/a.py", "b.py", "d.js")
-    result = await ask(at, "glob_search", pattern="**/*.py")
-    assert result.text == "c.py\nsrc/a.py\nb.py"
-    assert not result.truncated
-    for name, arguments in (("Glob", {}), ("glob", {"path": "."})):
-        assert (await ask(at, name, pattern="d.*", **arguments)).text == "d.js"
-
-
 @pytest.mark.requirement("GR-51")
 async def test_two_hundred_files_are_all_shown_and_more_come_in_pages(at: Dispatcher, tmp_path: Path) -> None:
     names = [f"f{number:04}" for number in range(201)]
@@ -49,23 +40,20 @@ async def test_two_hundred_files_are_all_shown_and_more_come_in_pages(at: Dispat
     assert past.text == "[nothing after offset=300: there are 201 files]"
 
 
-async def test_finding_nothing_says_what_was_not_looked_at(at: Dispatcher, tmp_path: Path) -> None:
-    put(tmp_path, ".hidden")
-    result = await ask(at, "glob_search", pattern="*")
-    assert result.error is None
-    assert "hidden" in result.text
-    assert "include_ignored" in result.text
-    everything = await ask(at, "glob_search", pattern="nothing", hidden=True, include_ignored=True)
-    assert everything.text == "No file matches."
-
-
-async def test_hidden_and_ignored_files_come_on_request(at: Dispatcher, tmp_path: Path) -> None:
+async def test_hidden_and_ignored_files_come_on_request_and_finding_nothing_says_so(
+    at: Dispatcher, tmp_path: Path
+) -> None:
     put(tmp_path, "a", ".b", "c.log", ".DS_Store", "src/.DS_Store")
     (tmp_path / "root" / ".gitignore").write_text("*.log\n", encoding="utf-8")
     os.utime(tmp_path / "root" / ".gitignore", (1, 1))
-    assert (await ask(at, "glob_search", pattern="*")).text == "a"
+    for name in ("glob_search", "Glob", "glob"):
+        assert (await ask(at, name, pattern="*", path=".")).text == "a"
     assert (await ask(at, "glob_search", pattern="*", hidden=True)).text == "a\n.b\n.gitignore"
     assert (await ask(at, "glob_search", pattern="*", include_ignored=True)).text == "a\nc.log"
+    nothing = await ask(at, "glob_search", pattern="nothing")
+    assert (nothing.error, "hidden" in nothing.text, "include_ignored" in nothing.text) == (None, True, True)
+    everything = await ask(at, "glob_search", pattern="nothing", hidden=True, include_ignored=True)
+    assert everything.text == "No file matches."
 
 
 async def test_an_absolute_pattern_is_a_folder_and_a_pattern(at: Dispatcher, tmp_path: Path) -> None:

@@ -5,14 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Registry, discover
-from mcp_toolserver.text.tool_search import scores, weights, words
+from mcp_toolserver.text.tool_search import words
 from tests.support.workbench import Person, dispatcher, machine, required
 
 EVERYTHING = required(*Capability)
@@ -148,10 +145,3 @@ def test_names_and_sentences_fall_into_words() -> None:
     assert words("notes, classes: pass") == ["note", "classe", "pass"]
     assert words("LSP") == ["lsp"]
     assert words("…") == []
-
-
-@given(st.text(max_size=50), st.lists(st.text(max_size=50), max_size=5))
-def test_any_text_gets_a_score_that_is_not_negative(query: str, texts: list[str]) -> None:
-    found = scores(words(query), [weights([(text, 1.0)]) for text in texts])
-    assert len(found) == len(texts)
-    assert all(score >= 0 for score in found)

@@ -3,7 +3,6 @@
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -82,36 +81,6 @@ async def test_a_folder_outside_the_roots_is_searched_if_the_operator_names_it(t
     with pytest.raises(SettingsError, match="--skills"):
         async with skilled(tmp_path, skills=(str(tmp_path / "none"),)):
             raise AssertionError("it started")
-
-
-async def test_a_file_is_parsed_again_only_when_it_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parsed: list[str] = []
-    own = discovery.parse_skill
-
-    def counted(text: str, name: str, **place: Any) -> discovery.LoadedSkill:
-        parsed.append(name)
-        return own(text, name, **place)
-
-    monkeypatch.setattr(discovery, "parse_skill", counted)
-    files = {RELEASE: skill(), BAD: "---\na: &x 1\n---\nx"}
-    async with skilled(tmp_path, files) as made:
-        await listing(made)
-        assert sorted(parsed) == ["bad", "release"]
-        await listing(made)
-        assert len(parsed) == 2
-        made.write(RELEASE, skill(description="Another text"))
-        assert "Another text" in await listing(made)
-        assert sorted(parsed) == ["bad", "release", "release"]
-        made.write(".agents/skills/new/SKILL.md", skill())
-        assert "\nrelease" in await listing(made)
-        (made.root / RELEASE).unlink()
-        assert "release" not in await listing(made)
-        # A full cache hides nothing.
-        monkeypatch.setattr(discovery, "_CACHED", 1)
-        made.write(RELEASE, skill())
-        assert "new: Do it.\nrelease: Do it." in await listing(made)
 
 
 # --- hostile files ---------------------------------------------------------------------------------------

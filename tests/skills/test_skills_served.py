@@ -8,10 +8,8 @@ from tests.skills.skilled import RELEASE, skill
 from tests.support.live import Setup, connected, text
 
 
-@pytest.mark.parametrize(
-    ("transport", "era"),
-    [("stdio", "auto"), *(pytest.param(of, "legacy", marks=pytest.mark.long) for of in ("http", "sse"))],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("transport", "era"), [("stdio", "auto"), ("http", "legacy"), ("sse", "legacy")])
 async def test_a_confined_server_loads_saves_and_narrows(transport: str, era: str, tmp_path: Path) -> None:
     mine = tmp_path / "mine/own/SKILL.md"
     mine.parent.mkdir(parents=True)
