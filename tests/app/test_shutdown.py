@@ -1,4 +1,6 @@
-"""However a server ends, what ran is cancelled, written down and gone, and the process leaves."""
+"""Nothing that a command starts outlives its call, its client or its server, however that ends; what ran is
+cancelled, written down and gone, and the process leaves.
+"""
 
 import contextlib
 import os
@@ -7,6 +9,7 @@ import re
 import signal
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -20,7 +23,7 @@ from mcp_toolserver.app.serve import run_until_shutdown
 from tests.protocol.lines import Running, call, on_pipes, opening, running
 from tests.support.extent import rounds
 from tests.support.families import Family, lines, outcomes
-from tests.support.live import MODES, TOKEN, Setup, connected_to
+from tests.support.live import MODES, TOKEN, Setup, SharedServers, connected_to
 from tests.support.processes import until
 
 
@@ -303,3 +306,42 @@ async def test_a_signal_that_the_parent_has_ignored_stays_ignored() -> None:
         assert await run_until_shutdown(work, nothing, leave) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+# --- a cancelled call, and a server that is killed -------------------------------------------------------
+
+
+async def gone(family: Family) -> None:
+    """Within a second, as promised."""
+    await until(lambda: family.is_gone, seconds=1)
+
+
+@pytest.mark.requirement("GR-67")
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize(
+    ("transport", "era"),
+    [("stdio", "legacy"), ("http", "auto"), pytest.param("sse", "legacy", marks=pytest.mark.long)],
+)
+async def test_a_cancelled_call_takes_its_family_along(
+    transport: str, era: str, shared: SharedServers
+) -> None:
+    family, setup = Family(), shared.setup("danger-full-access")
+    client = await shared.client(setup, transport, era)
+    before = Counter(outcomes(setup.home))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call_tool, "bash", {"command": family.command})
+        await until(lambda: family.runs, seconds=30)
+        tasks.cancel_scope.cancel()
+    await gone(family)
+    assert "again" in str((await client.call_tool("bash", {"command": "echo again"})).content)
+    recorded = Counter({("bash", "cancelled"): 1, ("bash", "output"): 1})
+    await until(lambda: Counter(outcomes(setup.home)) - before == recorded)
+
+
+async def test_a_server_that_is_killed_takes_every_family_along(setup: Setup) -> None:
+    family = Family()
+    with on_pipes(setup) as server:
+        server.say(*opening("legacy"), call("bash", command=family.command))
+        await until(lambda: family.runs, seconds=30)
+        server.process.send_signal(signal.SIGKILL)
+        await gone(family)

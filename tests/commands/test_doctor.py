@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.capabilities.permissions import HostFacts, Permission, Sandbox
-from mcp_toolserver.commands.doctor import install_hints
 from mcp_toolserver.commands.doctor.checks import Finding
 from mcp_toolserver.commands.doctor.doctor import _show, report
 from mcp_toolserver.commands.doctor.facts import (
@@ -473,51 +472,6 @@ def test_macos_names_the_probe_that_failed_and_asks_for_a_report() -> None:
     assert status == 2
     assert why in by_name["commands"].detail
     assert "report" in by_name["commands"].remedy
-
-
-FEDORA, WSL, DOCKER = (
-    replace(LINUX, distributions=("fedora",)),
-    replace(LINUX, wsl=True),
-    replace(LINUX, container="Docker"),
-)
-UBUNTU = replace(LINUX, distributions=("ubuntu", "debian"))
-
-
-def without_namespaces(why: str, host: Host = LINUX) -> Host:
-    return replace(host, namespaces_forbidden=(why,))
-
-
-SANDBOX_REMEDIES: tuple[tuple[Host, list[str], str], ...] = (
-    (LINUX, [], "apt install bubblewrap"),
-    (UBUNTU, [], "apt install"),
-    (without_namespaces("apparmor", UBUNTU), ["/b"], "/etc/apparmor.d/bwrap"),
-    (without_namespaces("sysctl"), ["/b"], "userns_clone=1"),
-    (without_namespaces("none"), ["/b"], "max_user_namespaces"),
-    (FEDORA, [], "dnf install bubblewrap"),
-    (replace(LINUX, distributions=("mine",)), [], "(Fedora)"),
-    (DOCKER, ["/b"], "seccomp=unconfined"),
-    (WSL, ["/b"], "wsl --update"),
-    (LINUX, ["/b"], "whoever runs this machine"),
-)
-
-LANDLOCK_REMEDIES: tuple[tuple[Host, int, str], ...] = (
-    (LINUX, 2, "Linux 6.2"),
-    (WSL, 2, "wsl --update"),
-    (LINUX, 0, "update-grub"),
-    (FEDORA, 0, "grubby"),
-    (replace(LINUX, distributions=()), 0, "lsm="),
-    (DOCKER, 0, "Docker"),
-    (WSL, 0, ".wslconfig"),
-    (replace(LINUX, system="Darwin"), 0, "Linux"),
-)
-
-
-def test_each_kind_of_machine_has_its_remedy() -> None:
-    sandbox = [(host, says, install_hints.sandbox(host, there)) for host, there, says in SANDBOX_REMEDIES]
-    landlock = [(host, says, install_hints.landlock(host, abi, 3)) for host, abi, says in LANDLOCK_REMEDIES]
-    assert [one for one in (*sandbox, *landlock) if one[1] not in one[2]] == []
-    assert install_hints.install("git", replace(LINUX, system="Darwin")) == "brew install git"
-    assert install_hints.install("git", replace(LINUX, system="Windows")) == "winget install git"
 
 
 HELD = HostFacts(openat2=True, server_lock=7, command_sandbox="bubblewrap", filters_syscalls=True)

@@ -11,9 +11,8 @@ import anyio
 
 from mcp_toolserver.runtime.lsp.session import ServerLimits
 from tests.lsp import hostile
-from tests.lsp.hostile import PRESCRIBED, QUICK, answers, on, prescribe
+from tests.lsp.hostile import PRESCRIBED, QUICK, answers, on, prescribe, stranger
 from tests.lsp.languages import LspTool, Place, lsp_tool
-from tests.lsp.stranger import stranger
 from tests.support.processes import Daemons, until
 
 HERE = answers('[place(root + "/a.py")]')

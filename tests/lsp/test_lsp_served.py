@@ -12,7 +12,7 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.protocol import translate
-from tests.lsp.stranger import stranger
+from tests.lsp.hostile import stranger
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
     READ_ONLY,

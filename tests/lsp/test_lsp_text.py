@@ -17,8 +17,6 @@ from mcp_toolserver.runtime.lsp.connection import (
     MOST_BYTES,
     FrameDecoder,
     ProtocolError,
-    decode_message,
-    encode_message,
 )
 from mcp_toolserver.runtime.lsp.documents import FileWatcher, to_path, to_uri
 from mcp_toolserver.runtime.lsp.pool import find_executables, search_folders
@@ -68,19 +66,6 @@ def test_the_name_at_a_place_is_found() -> None:
     assert symbol_at("a + 12", 5) == symbol_at("", 0) == ""
     lines = {"undoubled doubled": [10], "undoubled": [2], "nothing": [], "doubled$ doubled": [9]}
     assert {line: symbol_starts(line, "doubled") for line in lines} == lines
-
-
-@examples(20)
-@given(
-    st.lists(st.dictionaries(st.text(max_size=5), st.integers(), max_size=3), max_size=5), st.integers(1, 50)
-)
-def test_messages_come_out_of_the_stream_as_they_went_in(
-    messages: list[dict[str, object]], size: int
-) -> None:
-    stream = b"".join(map(encode_message, messages))
-    frames = FrameDecoder()
-    pieces = (stream[start : start + size] for start in range(0, len(stream), size))
-    assert [decode_message(body) for piece in pieces for body in frames.feed(piece)] == messages
 
 
 @examples(20)

@@ -1,7 +1,7 @@
 """What a client is promised beyond plain calls: on every transport, in every era, by the real server.
 
-Tasks, which only clients of the stateless era know, are in `test_tasks_served.py`, cancelling is in
-`test_killing.py`.
+Tasks, which only clients of the stateless era know, are in `test_tasks.py`, cancelling is in
+`test_shutdown.py`.
 """
 
 from collections import defaultdict

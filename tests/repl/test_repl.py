@@ -5,7 +5,6 @@ import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Generator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from mcp_toolserver.runtime.repl.session import SessionLimits
 from mcp_toolserver.runtime.repl.sessions import InterpreterLimits
 from tests.support.processes import Daemons, call, until
 from tests.support.workbench import Person
-from tests.support.workshop import INTERPRETER, bubblewrap_apart, names, program, workshop
+from tests.support.workshop import INTERPRETER, bubblewrap_apart, program, workshop
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -590,19 +589,3 @@ async def test_an_interpreter_that_never_gets_ready_is_given_up_with_all_it_star
         assert result.error == "unavailable"
         assert f"{tmp_path}/root/.venv/bin/python did not become ready" in result.text
         assert daemons.alive() == []
-
-
-async def test_an_interpreter_that_the_sandbox_hides_is_named(tmp_path: Path) -> None:
-    async with workshop(tmp_path, Permission.READ_ONLY) as server:
-        result = await repl(server, "python", "1", session="new")
-    hidden = bool(INTERPRETER)
-    assert (result.error == "unavailable") is hidden
-    assert ("No such file" in result.text) is hidden
-
-
-async def test_below_its_level_it_is_neither_offered_nor_run(server: Dispatcher, folder: Path) -> None:
-    low = replace(server, policy=replace(server.policy, ceiling=Permission.WORKSPACE_WRITE))
-    result = await repl(low, "shell", "touch mark")
-    assert result.error == "denied"
-    assert "REPL" not in names(low)
-    assert not (folder / "root/mark").exists()

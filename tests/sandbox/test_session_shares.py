@@ -19,7 +19,7 @@ from mcp_toolserver.runtime.processes.sessions import IDLE_SECONDS, Sessions
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import session_size
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.spec import may_share
-from tests.lsp.stranger import stranger
+from tests.lsp.hostile import stranger
 from tests.sandbox.locked import python
 from tests.support import live
 from tests.support.confinement import (

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mcp_toolserver.commands.setup.clients import CLIENTS, command_of
-from mcp_toolserver.commands.setup.places import Places, contains, privacy_notes
+from mcp_toolserver.commands.setup.clients import command_of
+from mcp_toolserver.commands.setup.places import contains, privacy_notes
 from tests import ROOT
-from tests.setup.client_setup import on_macos
 from tests.support.process_layer import ran
 
 
@@ -22,22 +21,6 @@ def home(tmp_path: Path) -> Path:
     for name in ("Desktop", "Documents", "Downloads", "Library/Application Support", "Library/Caches"):
         (folder / name).mkdir(parents=True)
     return folder
-
-
-def test_each_file_is_where_the_client_has_it_on_macos_whatever_a_terminal_sets(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The pages of the clients name each file. These read XDG_CONFIG_HOME on macOS too."""
-    monkeypatch.setattr(sys, "platform", "darwin")
-    plain = Places.of({"HOME": str(home)})
-    found = {name: plain.file(client, "user").relative_to(home) for name, client in CLIENTS.items()}
-    assert {name: f"~/{file}" for name, file in found.items()} == {
-        name: on_macos(client) for name, client in CLIENTS.items()
-    }
-    moved = Places.of({"HOME": str(home), "XDG_CONFIG_HOME": "/elsewhere"})
-    assert {
-        name for name, client in CLIENTS.items() if moved.file(client, "user").is_relative_to("/elsewhere")
-    } == {"crush", "goose", "kilo", "opencode"}
 
 
 DARWIN = (sys.executable, str(ROOT / "tests/support/stripped.py"), "darwin")

@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import AsyncGenerator
 from hashlib import sha256
@@ -12,6 +13,7 @@ from mcp_toolserver.pipeline.validation import about
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.text.shell.words import CommandPattern
 from mcp_toolserver.tools.shell.bash import TOOL as BASH
+from tests.support.cases import table
 from tests.support.processes import call, served
 from tests.support.workbench import Person
 
@@ -186,3 +188,20 @@ async def test_what_makes_no_sense_is_refused(server: Dispatcher) -> None:
             assert (await call(server, name, **arguments)).error == "invalid_input", arguments
         longest = await call(server, name, command="true", timeout=too_much)
         assert "[a timeout of 600000 ms is the longest" in longest.text
+
+
+async def test_a_command_is_shown_as_on_a_terminal_with_what_its_end_undoes(server: Dispatcher) -> None:
+    for name, printed, escaped in table(Path(__file__).with_name("command_output.txt"), "printed"):
+        shown = json.loads(f'"{escaped}"')
+        result = await call(server, "bash", command=f"printf '{printed}'")
+        assert result.text.rstrip("\n") == shown.rstrip("\n"), name
+        started = await call(server, "bash", command=f"printf '{printed}'", run_in_background=True)
+        (task,) = set(re.findall(r"bg_[0-9a-f]{6}", started.text))
+        followed = await call(server, "TaskOutput", task_id=task, offset=0, until="end")
+        assert followed.text.startswith(shown.rstrip("\n")), name
+    # Collapsing a progress bar takes time in proportion to its length.
+    megabyte = "head -c 1000000 /dev/zero | tr '\\0' '\\r'; echo; head -c 9000 /dev/zero | tr '\\0' x"
+    assert (await call(server, "bash", command=megabyte)).text.endswith("x" * 9_000)
+    undone = await call(server, "bash", command="sleep 100 & cd /tmp")
+    assert "`sleep 100` was stopped" in undone.text
+    assert "`cwd`" in undone.text

@@ -1,34 +1,12 @@
-"""The output of commands as on a terminal, and what is said of a command that was kept from something."""
+"""What is said of a command that was kept from something, or whose end undoes something."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 from mcp_toolserver.text.shell.command_output import Confined, explain, script_notes
-from tests.support import processes
 from tests.support.cases import table
-from tests.support.processes import served
 
 TABLES = Path(__file__).with_name("command_output.txt")
-
-
-async def test_a_command_is_shown_as_on_a_terminal_with_what_its_end_undoes(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        for name, printed, escaped in table(TABLES, "printed"):
-            shown = json.loads(f'"{escaped}"')
-            result = await processes.call(at, "bash", command=f"printf '{printed}'")
-            assert result.text.rstrip("\n") == shown.rstrip("\n"), name
-            started = await processes.call(at, "bash", command=f"printf '{printed}'", run_in_background=True)
-            task = started.text.split("bg_")[1][:6]
-            followed = await processes.call(at, "TaskOutput", task_id=f"bg_{task}", offset=0, until="end")
-            assert followed.text.startswith(shown.rstrip("\n")), name
-        # Collapsing a progress bar takes time in proportion to its length.
-        megabyte = "head -c 1000000 /dev/zero | tr '\\0' '\\r'; echo; head -c 9000 /dev/zero | tr '\\0' x"
-        result = await processes.call(at, "bash", command=megabyte)
-        undone = await processes.call(at, "bash", command="sleep 100 & cd /tmp")
-    assert result.text.endswith("x" * 9_000)
-    assert "`sleep 100` was stopped" in undone.text
-    assert "`cwd`" in undone.text
 
 
 READING = Confined(writes=False, git=False, network="fetch")

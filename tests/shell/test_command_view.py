@@ -30,7 +30,7 @@ from mcp_toolserver.runtime.sandbox.layers.bubblewrap import ALWAYS, candidates,
 from mcp_toolserver.runtime.sandbox.mounts.hidden_paths import MOST_HIDDEN, HiddenPaths
 from mcp_toolserver.runtime.sandbox.mounts.mounts import MOST_SOCKETS
 from mcp_toolserver.settings import Settings
-from tests.lsp.stranger import stranger
+from tests.lsp.hostile import stranger
 from tests.support import live
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
