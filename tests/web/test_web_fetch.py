@@ -309,7 +309,9 @@ async def test_a_page_that_did_not_change_is_not_sent_again(tmp_path: Path) -> N
 
 
 async def test_a_page_is_kept_for_as_long_as_it_says(tmp_path: Path) -> None:
-    times = {"": 1, "public, max-age=60": 1, "max-age=0": 2, "no-store": 2}
+    once = ("", "public, max-age=60", 'private, Max-Age="7"', "s-maxage=0")
+    twice = ("max-age=0", "no-store", "no-store, max-age=5", "no-cache, max-age=5")
+    times = {**dict.fromkeys(once, 1), **dict.fromkeys(twice, 2)}
     given: dict[str, dict[str, str]] = {said: {"cache-control": said} if said else {} for said in times}
     routes = {f"/{n}": page("<p>fine", headers=headers) for n, headers in enumerate(given.values())}
     routes["/varies"] = page("<p>fine", headers={"vary": "*"})

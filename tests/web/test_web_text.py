@@ -1,22 +1,18 @@
 """Pure parts of the web tools: robots.txt, parts of a page, unpacking, headers, what is kept."""
 
 import gzip
-import zlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import anyio
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.web import WebAnswer
-from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.web.calls import SearchBudget
-from mcp_toolserver.runtime.web.client import Cache, GuardedNetwork, HttpClient, freshness_seconds, read_body
+from mcp_toolserver.runtime.web.client import Cache, HttpClient, read_body
 from mcp_toolserver.runtime.web.guard import Guard
 from mcp_toolserver.runtime.web.robots import allows, parse_robots
-from mcp_toolserver.text.web.headers import sendable
 from mcp_toolserver.text.web.urls import parse_url
 from mcp_toolserver.tools.web.web_fetch import joined_parts, relevant
 from tests.support.cases import table
@@ -80,7 +76,8 @@ def test_parts_are_of_the_text_in_order_and_do_not_overlap(text: str, question: 
 def test_the_best_parts_are_chosen_and_shown_in_their_order() -> None:
     texts = [f"# Part {number}\n\n{'zebra ' * number}{'filler ' * 50}\n\n" for number in range(5)]
     whole = "".join(texts)
-    parts = relevant(whole, "Where is the zebra?", sum(map(len, texts[3:])))
+    # The plural is the same word.
+    parts = relevant(whole, "Where are the ZEBRAS?", sum(map(len, texts[3:])))
     assert [whole[start:end] for start, end in parts] == texts[3:]
 
 
@@ -91,10 +88,6 @@ def test_a_text_without_headings_is_taken_apart_between_paragraphs_or_anywhere()
     parts = relevant(text, "needle", 100_000)
     assert len(parts) == 2
     assert all(end - start <= 6_100 for start, end in parts)
-
-
-def test_the_plural_is_the_same_word() -> None:
-    assert relevant("about gates", "a GATE", 100)
 
 
 # --- unpacking -------------------------------------------------------------------------------------------
@@ -126,34 +119,6 @@ def test_what_unpacks_to_nothing_is_bounded_too() -> None:
     assert unpacked([gzip.compress(b"")] * 1_000, "gzip", 10_000) == (b"", False)
 
 
-def test_an_encoding_that_was_not_asked_for_or_is_wrong_is_refused() -> None:
-    for encoding in ("br", "zstd", "deflate", "gzip, gzip"):
-        with pytest.raises(Unavailable):
-            unpacked([], encoding, 10)
-    with pytest.raises(Unavailable):
-        unpacked([zlib.compress(b"x")], "gzip", 100)
-
-
-# --- headers ---------------------------------------------------------------------------------------------
-
-
-UNSENDABLE: Mapping[str, dict[str, str]] = {
-    "many": {f"a{n}": "b" for n in range(33)},
-    "long value": {"a": "b" * 9_000},
-    "long name": {"a" * 200: "b"},
-    "space first": {"a": " b"},
-    "not ASCII": {"a": "ü"},
-}
-
-
-def test_headers_that_cannot_be_sent_are_refused() -> None:
-    for headers in UNSENDABLE.values():
-        with pytest.raises(ValueError, match=r"."):
-            sendable(headers)
-    # Others are sent under one spelling.
-    assert sendable({"X-Key": "a b", "Accept": ""}) == {"x-key": "a b", "accept": ""}
-
-
 # --- what is kept ----------------------------------------------------------------------------------------
 
 
@@ -170,21 +135,6 @@ def test_the_least_used_answers_make_room() -> None:
     assert [cache.get(key)[1] is not None for key in "abc"] == [True, False, True]
     cache.put(answer("d", 11))
     assert cache.get("d")[1] is None
-
-
-FRESHNESS: Mapping[str, tuple[str, float | None]] = {
-    "seconds": ("max-age=5", 5.0),
-    "quoted": ('private, Max-Age="7"', 7.0),
-    "longer than anything is kept": ("max-age=999999", 900.0),
-    "of others": ("s-maxage=5", 120.0),
-    "only if asked again": ("no-cache, max-age=5", 0.0),
-    "never": ("no-store, max-age=5", None),
-}
-
-
-def test_an_answer_is_fresh_for_as_long_as_it_says() -> None:
-    found = {name: freshness_seconds({"cache-control": said}) for name, (said, _) in FRESHNESS.items()}
-    assert found == {name: seconds for name, (_, seconds) in FRESHNESS.items()}
 
 
 def test_sessions_are_counted_apart_until_they_are_old_or_too_many() -> None:
@@ -207,8 +157,3 @@ async def test_of_many_sites_the_oldest_is_asked_again() -> None:
     asked = [one.headers["host"] for one in made.asked]
     assert asked.count(hosts[0]) == 2
     assert asked.count(hosts[129]) == 1
-
-
-async def test_the_guarded_network_opens_no_local_socket() -> None:
-    with pytest.raises(NotImplementedError):
-        await GuardedNetwork(Guard(), Internet()).connect_unix_socket("/run/docker.sock")
