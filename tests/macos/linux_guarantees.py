@@ -20,9 +20,6 @@ SUITES = (
 """What the step `long` runs on the POSIX layer. Tests of brokers, processes, command limits and interactive
 commands run on both layers without the option."""
 
-DOCUMENTED = "probe commands in them before the first command"
-"""Words of the documentation that say what macOS has instead."""
-
 LINUX_ONLY = (
     "tests/search/test_search.py::test_the_kernel_holds_a_search_program_to_its_folder",
     "tests/search/test_search.py::test_what_cannot_be_read_is_named_and_the_rest_is_found",

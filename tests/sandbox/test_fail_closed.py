@@ -107,11 +107,16 @@ def test_without_bubblewrap_commands_that_write_are_refused_and_files_still_writ
 def test_a_sandbox_that_is_required_and_missing_stops_the_start(scene: Scene) -> None:
     missing = around("user-namespaces")
     refused(run(scene, "--sandbox", "required", mode=WORKSPACE_WRITE, before=missing), "bubblewrap")
-    # So does a network that only shared namespaces have.
+    # So does a network that only shared namespaces have, and a system without any sandbox.
+    required = load(["--root", str(scene.root), "--sandbox", "required"], {}).settings
     hosts = load(["--root", str(scene.root), "--network", "hosts", "--allow-domain", "a"], {}).settings
-    for proof in (None, Proof(commands="landlock", helpers="landlock")):
-        with pytest.raises(SettingsError, match="--network hosts needs bubblewrap"):
-            require_sandbox(hosts, proof)
+    for settings, proof, says in (
+        (required, None, "commands cannot be confined here"),
+        (hosts, None, "--network hosts needs bubblewrap"),
+        (hosts, Proof(commands="landlock", helpers="landlock"), "--network hosts needs bubblewrap"),
+    ):
+        with pytest.raises(SettingsError, match=says):
+            require_sandbox(settings, proof)
 
 
 def test_the_operator_may_allow_landlock_alone_and_every_result_says_so(scene: Scene) -> None:
