@@ -43,8 +43,7 @@ OF_EVERY_TOOL = ("tests/pipeline/test_every_tool.py", "tests/pipeline/test_regis
 """Part of the fast step although one test starts a program: a new tool is checked here."""
 
 PORTABLE = (
-    *("doctor_report", "macos_packaging", "release", "setup", "setup_formats", "setup_jsonc", "setup_macos"),
-    *("workflow",),
+    *("doctor_report", "release", "setup", "setup_formats", "setup_jsonc", "setup_macos", "workflow"),
 )
 """Tests that start programs and are for every system that the package supports; in them, what needs Linux is
 skipped with a reason. Which others would pass on macOS is unknown, because none was ever run there."""

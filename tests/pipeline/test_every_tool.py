@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
@@ -257,3 +259,27 @@ def test_a_profile_keeps_its_budget() -> None:
         tools = [wire(entry) for entry in ENTRIES if entry.spec.profile <= profile]
         size = len(json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False))
         assert size <= budget, profile
+
+
+TEXTS = {
+    "One\ntwo.\nThree.\n": "One two. Three.",
+    "One\ntwo.\n\nThree\nfour.": "One two.\n\nThree four.",
+    "Do:\n- one\n  thing\n- another\n1. a\n2) b": "Do:\n- one thing\n- another\n1. a\n2) b",
+    "- item\n\nText\nafter.": "- item\n\nText after.",
+    "See\nthis:\n```\na\n\nb\n```\nand\nthat.": "See this:\n```\na\n\nb\n```\nand that.",
+    "As:\n\n    a = 1\n    b = 2\n\nSo\nit is.": "As:\n\n    a = 1\n    b = 2\n\nSo it is.",
+    "First.\n    Second\n    third.\n    ": "First. Second third.",
+    "Sum: a\n-b or c\n*d*": "Sum: a -b or c *d*",
+    " \n": "",
+}
+
+
+def test_a_line_break_within_a_paragraph_becomes_a_space() -> None:
+    assert {text: unwrapped(text) for text in TEXTS} == TEXTS
+
+
+@given(st.just("1\n- \n\n1") | st.text(st.sampled_from("ab .-`1\n "), max_size=60))
+def test_no_word_is_lost_and_a_second_time_changes_nothing(text: str) -> None:
+    once = unwrapped(text)
+    assert once.split() == text.split()
+    assert unwrapped(once) == once
