@@ -28,6 +28,63 @@ PROJECT = "/home/you/project"
 PROGRAM = "/home/you/.local/bin/mcp-toolserver"
 
 
+_JSON = """\
+{
+  // mine
+  "%s": {
+    "zero": {"url": "http://a"},
+    "other" : { "type":"stdio", %s "args" : [ "--key", "key-of-mine",
+      "/usr" ],
+      "env": {"A": "value-of-mine"}, "timeout": 7 }, // of mine
+    "last": {},
+  }
+}
+"""
+_TEXTS = {
+    ".json": _JSON,
+    ".jsonc": _JSON,
+    ".toml": """\
+# mine
+[%s.zero]
+url = "http://a"
+
+[%s.other]
+%s  # the program
+args = [ '--key', "key-of-mine",
+  "/usr" ]
+env = { A = 'value-of-mine' }
+timeout = 7
+
+[tui]
+theme = 'dark'
+""",
+    ".yaml": """\
+# mine
+%s:
+  zero: {type: builtin}
+  other:   # of mine
+    %s
+    args:
+    - --key
+    - 'key-of-mine'
+    - /usr
+    envs: {A: value-of-mine}
+    timeout:   7
+
+zebra: [1,2]
+""",
+}
+"""By format a file with servers; what is filled in is the key of all of them, and the program of one."""
+_PROGRAMS = {".toml": 'command = "other"', ".yaml": "cmd: other"}
+
+
+def with_servers(client: Client, file: Path) -> str:
+    """The content of a client's file, with comments and other servers."""
+    text, is_list = _TEXTS[file.suffix], isinstance(client.local(["x"], "x").get("command"), list)
+    program = _PROGRAMS.get(file.suffix, '"command": ["other", "run"],' if is_list else '"command":"other",')
+    return text % (*client.path * (text.count("%s") - 1), program)
+
+
 def setup(*arguments: str, home: Path, **environ: str) -> CompletedProcess[str]:
     """Run the command for the user of `home`, in the folder `project` next to it.
 

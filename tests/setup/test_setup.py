@@ -21,7 +21,7 @@ from mcp_toolserver.commands.setup.files import BACKUP
 from mcp_toolserver.commands.setup.places import Places
 from mcp_toolserver.commands.setup.server import installed_from, server_command
 from mcp_toolserver.errors import SettingsError
-from tests.setup.client_setup import BY_FORM, setup, setup_line
+from tests.setup.client_setup import BY_FORM, setup, setup_line, with_servers
 from tests.support.process_layer import on_terminal
 from tests.support.workshop import program
 
@@ -36,42 +36,8 @@ CONFINED = pytest.mark.parametrize(
     "client", [client for client in CLIENTS.values() if client.confine], ids=lambda client: client.name
 )
 
-JSONC = """\
-// my settings
-{
-    "theme": "dark", // keep
-    "%s": {
-        /* another server */
-        "other": {"command": "other", "args": []},
-    },
-    "zebra": [1,2,  3],
-}
-"""
-TOML = """\
-# my settings
-model = "o" # keep
-
-[%s.other]
-command = "other"   # another server
-
-[tui]
-theme = 'dark'
-"""
-YAML = """\
-# my settings
-GOOSE_MODE: 'auto'   # keep
-%s:
-    other:           # another server
-        args:
-        - "a"
-        enabled: true
-    # end
-zebra: [1,2,  3]
-"""
 HTTP = ("--transport", "http", "--url", "http://a/mcp")
 """Of an entry that `setup` writes without the start of a server, which takes longer than all the rest."""
-
-TEXTS = {".json": JSONC, ".jsonc": JSONC, ".toml": TOML, ".yaml": YAML}
 
 
 @pytest.fixture
@@ -137,7 +103,7 @@ def existing(client: Client, home: Path) -> tuple[Path, str]:
     """The client's file with comments and another server."""
     file = config_of(client, home)
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = TEXTS[file.suffix] % client.path[0]
+    text = with_servers(client, file)
     file.write_text(text, encoding="utf-8")
     file.chmod(0o600)
     return file, text

@@ -19,61 +19,12 @@ from mcp_toolserver.commands.setup import server
 from mcp_toolserver.commands.setup.clients import CLIENTS, command_of, wrapped_command
 from mcp_toolserver.commands.setup.files import BACKUP
 from tests.gateway.test_wrap import DOER
-from tests.setup.client_setup import BY_FORM, setup
+from tests.setup.client_setup import BY_FORM, setup, with_servers
 from tests.setup.test_setup import config_of, files_in, parsed
 from tests.support.extent import IN_FULL
 from tests.support.live import text
 from tests.support.process_layer import on_terminal
 from tests.support.workshop import program
-
-JSON = """\
-{
-  // mine
-  "%s": {
-    "zero": {"url": "http://a"},
-    "other" : { "type":"stdio", %s "args" : [ "--key", "key-of-mine",
-      "/usr" ],
-      "env": {"A": "value-of-mine"}, "timeout": 7 }, // of mine
-    "last": {}
-  }
-}
-"""
-TEXTS = {
-    ".json": JSON,
-    ".jsonc": JSON,
-    ".toml": """\
-# mine
-[%s.zero]
-url = "http://a"
-
-[%s.other]
-%s  # the program
-args = [ '--key', "key-of-mine",
-  "/usr" ]
-env = { A = 'value-of-mine' }
-timeout = 7
-
-[tui]
-theme = 'dark'
-""",
-    ".yaml": """\
-# mine
-%s:
-  zero: {type: builtin}
-  other:   # of mine
-    %s
-    args:
-    - --key
-    - 'key-of-mine'
-    - /usr
-    envs: {A: value-of-mine}
-    timeout:   7
-
-zebra: [1,2]
-""",
-}
-"""By format a file with servers; what is filled in is the key of all of them, and the program of one."""
-PROGRAMS = {".toml": 'command = "other"', ".yaml": "cmd: other"}
 
 
 @pytest.fixture
@@ -122,11 +73,7 @@ def test_an_entry_is_given_back_byte_for_byte_in_every_client_also_after_a_rewri
     for client in (CLIENTS if IN_FULL else BY_FORM).values():
         file = config_of(client, home)
         file.parent.mkdir(parents=True, exist_ok=True)
-        ending, (key,) = file.suffix, client.path
-        listed = ending in (".json", ".jsonc") and isinstance(client.local(["x"], "x").get("command"), list)
-        program = PROGRAMS.get(ending, '"command": ["other", "run"],' if listed else '"command":"other",')
-        keys = [key] * (TEXTS[ending].count("%s") - 1)
-        original = TEXTS[ending] % (*keys, program)
+        (key,), original = client.path, with_servers(client, file)
         file.write_text(original, encoding="utf-8")
         former = parsed(file)[key]["other"]
 

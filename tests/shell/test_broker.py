@@ -12,8 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.processes import broker_client
@@ -25,8 +23,6 @@ from mcp_toolserver.runtime.sandbox.broker.messages import (
     SUSPEND,
     Program,
     Script,
-    decode,
-    encode,
 )
 from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
 from tests.support.processes import (
@@ -243,25 +239,6 @@ def test_a_broker_that_is_gone_is_said_to_be_gone() -> None:
             with pytest.raises(Unavailable):
                 ask()
         at.end_session("a")
-
-
-@LINUX
-@given(
-    st.one_of(
-        st.builds(
-            Script,
-            script=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
-            timeout=st.none() | st.floats(0, 1e9),
-        ),
-        st.builds(
-            Program,
-            argv=st.lists(st.text(st.characters(exclude_characters="\0")), min_size=1).map(tuple),
-            timeout=st.floats(0, 1e9),
-        ),
-    )
-)
-def test_a_request_arrives_as_it_was_sent(request_sent: Script | Program) -> None:
-    assert decode(encode(request_sent)) == request_sent
 
 
 # --- nothing is left -------------------------------------------------------------------------------------

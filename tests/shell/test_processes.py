@@ -310,18 +310,6 @@ async def test_a_program_that_cannot_be_started_is_said_to_be(programs: Programs
 # --- pure parts ------------------------------------------------------------------------------------------
 
 
-@given(st.text(), st.integers(4, 20))
-def test_pages_join_to_the_whole(text: str, size: int) -> None:
-    data = text.encode(errors="ignore")
-    joined, offset = "", 0
-    while offset < len(data):
-        part = data[offset : offset + size]
-        page, used = decode_page(part, last=offset + len(part) == len(data))
-        assert used > 0
-        joined, offset = joined + page, offset + used
-    assert joined == data.decode()
-
-
 @given(st.binary())
 def test_a_page_of_anything_comes_to_its_end(data: bytes) -> None:
     text, used = decode_page(data, last=True)

@@ -4,9 +4,6 @@ Real programs in read-only, which holds more than workspace-write. What is not
 installed on this machine is skipped.
 """
 
-import re
-import shlex
-import sys
 import textwrap
 from collections.abc import Callable
 
@@ -14,9 +11,6 @@ import pytest
 
 from tests.support.confinement import READ_ONLY, USERS, Server
 from tests.support.sessions import as_root
-
-PYTHON = shlex.quote(sys.executable)
-"""That of the tests: it has the packages that a project would have."""
 
 LIMIT = 60_000
 """Milliseconds for a command; more than any of them needs on a busy machine."""
@@ -84,35 +78,6 @@ def test_processes_of_python_work_together(
         "memory 7",
     ]
     assert said.splitlines() == [*expected, "status 0"]
-
-
-PYTEST = """
-    import pytest
-
-    @pytest.mark.parametrize("number", range(8))
-    def test_number(number, tmp_path):
-        (tmp_path / "a").write_text(str(number))
-        assert (tmp_path / "a").read_text() == str(number)
-"""
-
-
-@pytest.mark.long
-@as_root
-def test_pytest_runs_on_two_processes(servers: Callable[[str, str], Server], user: str, mode: str) -> None:
-    said = work(servers(user, mode), "tests", {"test_a.py": PYTEST}, f"{PYTHON} -m pytest -q -n 2")
-    assert "8 passed" in said
-    assert said.splitlines()[-1] == "status 0", said
-
-
-@pytest.mark.long
-def test_the_tests_of_a_node_package_run(servers: Callable[[str, str], Server]) -> None:
-    server = servers(USERS[0], READ_ONLY)
-    needs(server, "npm --version")
-    package = '{"name": "n", "version": "1.0.0", "scripts": {"test": "node --test"}}'
-    test = 'require("node:test")("one", () => require("node:assert").equal(1 + 1, 2));'
-    said = work(server, "node", {"package.json": package, "a.test.js": test}, "npm test")
-    assert re.search(r"^\S+ pass 1$", said, re.MULTILINE), said
-    assert said.splitlines()[-1] == "status 0", said
 
 
 POSTGRES = """
