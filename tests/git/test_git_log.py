@@ -41,24 +41,24 @@ async def test_on_one_line_there_is_id_and_subject(at: GitTools) -> None:
 
 
 async def test_pages_follow_each_other(at: GitTools) -> None:
-    assert await subjects(at, count=2) == ["third", "second"]
+    assert (await at.ask("git_log", count=2)).truncated
     last = await at.ask("git_log", count=2, offset=2)
     assert last.text.endswith("[1 commit]")
     assert not last.truncated
-    assert (await at.ask("git_log", count=2)).truncated
-    assert await subjects(at, count=3) == ["third", "second", "first"]
-    assert (await at.data("git_log", count=3))["more"] is False
+    whole = await at.data("git_log", count=3)
+    assert ([commit["subject"] for commit in whole["commits"]], whole["more"]) == (
+        ["third", "second", "first"],
+        False,
+    )
     assert await at.text("git_log", offset=3) == "[0 commits]"
 
 
 async def test_it_can_be_narrowed(at: GitTools) -> None:
     assert await subjects(at, path="deep") == ["third", "first"]
-    assert await subjects(at, path="file.txt") == ["second", "first"]
     assert await subjects(at, author="ANN@") == ["second"]
     assert await subjects(at, author="A.n") == []
     assert await subjects(at, since="2000-01-01", count=1) == ["third"]
     assert await subjects(at, until="2000-01-01") == []
-    assert await subjects(at, commit="HEAD~1") == ["second", "first"]
     assert await subjects(at, commit="HEAD~2..HEAD~1") == ["second"]
 
 

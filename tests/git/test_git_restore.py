@@ -84,16 +84,6 @@ async def test_what_is_staged_can_be_taken(at: GitTools) -> None:
     assert lair.git("status", "--porcelain") == "M  file.txt\n"
 
 
-async def test_a_program_stays_a_program(at: GitTools) -> None:
-    lair = at.lair
-    lair.write("run", "#!/bin/sh\n")
-    (lair.repository / "run").chmod(0o755)
-    lair.commit()
-    (lair.repository / "run").chmod(0o644)
-    await at.text("git_restore", paths=["run"])
-    assert lair.git("status", "--porcelain") == ""
-
-
 async def test_all_are_restored_or_none(at: GitTools) -> None:
     assert "not in HEAD" in await refused(at, "not_found", "file.txt", "missing")
 
@@ -134,20 +124,6 @@ async def test_what_is_no_file_of_the_repository_is_refused(at: GitTools) -> Non
             await refused(at, kind, "file.txt", path, **arguments)
 
 
-async def test_a_name_like_a_pattern_is_a_name(at: GitTools) -> None:
-    lair = at.lair
-    names = ("*.txt", ":(top)file.txt", "-f", "größer")
-    for name in names:
-        lair.write(name, "before\n")
-    lair.commit()
-    for name in names:
-        lair.write(name, "after\n")
-    lair.write("file.txt", "kept\n")
-    await at.text("git_restore", paths=list(names))
-    assert [content(lair, name) for name in names] == ["before\n"] * 4
-    assert content(lair, "file.txt") == "kept\n"
-
-
 async def test_rules_and_protection_hold_for_what_is_restored(at: GitTools) -> None:
     lair = at.lair
     lair.write(".envrc", "one\n")
@@ -162,17 +138,6 @@ async def test_rules_and_protection_hold_for_what_is_restored(at: GitTools) -> N
     assert "is protected" in await refused(at, "denied", ".envrc")
     assert "hidden" in await refused(at, "denied", "secret")
     await refused(at, "denied", "file.txt")
-
-
-async def test_a_configured_filter_is_not_run_and_its_files_are_refused(at: GitTools) -> None:
-    lair = at.lair
-    lair.write("a.bin", "one\n")
-    lair.commit()
-    lair.write(".gitattributes", "*.bin filter=odd\n")
-    lair.config("filter.odd.smudge {evil}")
-    assert "'a.bin': stored through a filter" in await refused(at, "invalid_input", "a.bin")
-    await at.text("git_restore", paths=["file.txt"])
-    assert not lair.ran()
 
 
 CHECKED_OUT = (

@@ -1,7 +1,7 @@
 """Plan mode, through real servers and clients in both eras: what it refuses, and who ends it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.runtime.plan.plan_modes import KEPT_SECONDS, MAX_CHARACTERS, OwnerPlans, PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Writers
 from tests.plan.planning import Human, call
-from tests.support.confinement import AS_ROOT_IN_LONG, as_user, scene
+from tests.support.confinement import visible_folder
 from tests.support.live import Setup, SharedServers, connected, connected_to, text
 from tests.support.processes import until
 from tests.support.workbench import Person
@@ -101,7 +101,7 @@ async def test_nothing_but_the_plan_is_written_until_a_human_approves_it(
         assert await writes(client) == []
         human.decision = None
         assert (await client.call_tool("ExitPlanMode", {"plan": PLAN, "approved": True})).is_error
-        assert await writes(client) == []
+        assert (await client.call_tool("write_file", {"path": "new.txt", "content": "x"})).is_error
         wrong = await client.call_tool("ExitPlanMode", {"plan": PLAN, "plan_id": "plan_000000"})
         assert "not in plan mode" in text(wrong)
 
@@ -148,61 +148,62 @@ with socket.create_connection(("127.0.0.1", 8765), timeout=1) as one:
 """
 
 
-@pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
-async def test_what_runs_is_suspended_and_cannot_be_used_to_write(user: str) -> None:
-    with scene(user) as made:
-        root = made.root
-        for name, code in (("listener.py", LISTENER), ("sender.py", SENDER)):
-            (root / name).write_text(code, encoding="utf-8")
-        made.own()
-        setup = Setup(root=root, home=made.base, mode="workspace-write", around=as_user(made))
+@pytest.fixture
+def visible() -> Generator[Setup]:
+    """Of a server whose commands share a folder /tmp, which they do not if the root lies there."""
+    with visible_folder() as folder:
+        yield Setup.below(folder, "workspace-write")
 
-        async def bash(command: str, **more: Any) -> str:
-            return text(await client.call_tool("bash", {"command": command, **more}))
 
-        async def send(number: int) -> str:
-            """Ask what was started before to write; what the listener answers."""
-            await bash(f"echo 'touch by-fifo-{number}' | timeout 1 tee /tmp/fifo")
-            return await bash(f"python3 sender.py {number}")
+async def test_what_runs_is_suspended_and_cannot_be_used_to_write(visible: Setup) -> None:
+    root = visible.root
+    for name, code in (("listener.py", LISTENER), ("sender.py", SENDER)):
+        (root / name).write_text(code, encoding="utf-8")
 
-        def written() -> list[int]:
-            return [(root / name).stat().st_size for name in ("ticks", "ticks-of-session")]
+    async def bash(command: str, **more: Any) -> str:
+        return text(await client.call_tool("bash", {"command": command, **more}))
 
-        async with connected(setup, elicitation_callback=Human("Approve")) as client:
-            commands = ("python3 listener.py", READER, "sleep 1000")
-            jobs = [handle(await bash(command, run_in_background=True), "bg_") for command in commands]
-            arguments = {"language": "python", "code": THREAD, "session": "new"}
-            session = handle(text(await client.call_tool("REPL", arguments)), "repl_")
-            await until(lambda: (root / "ticks").exists() and (root / "ticks-of-session").exists())
-            with anyio.fail_after(20):
-                while "run 0" not in await bash("python3 sender.py 1"):
-                    pass
-            assert "run 1" in await send(2)
-            await until(lambda: (root / "by-fifo-2").exists())
-            assert (root / "by-socket-2").exists()
+    async def send(number: int) -> str:
+        """Ask what was started before to write; what the listener answers."""
+        await bash(f"echo 'touch by-fifo-{number}' | timeout 1 tee /tmp/fifo")
+        return await bash(f"python3 sender.py {number}")
 
-            begun = text(await client.call_tool("EnterPlanMode", {}))
-            assert "(4): " in begun
-            assert all(name in begun for name in (*jobs, session)), begun
-            before = written()
-            again = {"language": "python", "code": "open('x', 'w')", "session": session}
-            assert "started with the right to write" in text(await client.call_tool("REPL", again))
-            assert "run" not in await send(3)
-            assert "suspended" in text(
-                await client.call_tool("TaskOutput", {"task_id": jobs[0], "until": "now"})
-            )
-            assert "stopped" in text(await client.call_tool("TaskStop", {"task_id": jobs[2]}))
-            assert written() == before
-            assert not [*root.glob("by-*-3"), *root.glob("x")]
+    def written() -> list[int]:
+        return [(root / name).stat().st_size for name in ("ticks", "ticks-of-session")]
 
-            ended = text(await client.call_tool("ExitPlanMode", {"plan": PLAN}))
-            assert all(name in ended for name in (*jobs[:2], session)), ended
-            assert jobs[2] not in ended
-            await until(lambda: all(now > then for now, then in zip(written(), before, strict=True)))
-            # It goes on where it was: what was sent meanwhile comes before this.
-            assert "run 3" in await send(4)
-            await until(lambda: (root / "by-fifo-4").exists())
-            assert "(3): " in text(await client.call_tool("EnterPlanMode", {}))
+    async with connected(visible, elicitation_callback=Human("Approve")) as client:
+        commands = ("python3 listener.py", READER, "sleep 1000")
+        jobs = [handle(await bash(command, run_in_background=True), "bg_") for command in commands]
+        arguments = {"language": "python", "code": THREAD, "session": "new"}
+        session = handle(text(await client.call_tool("REPL", arguments)), "repl_")
+        await until(lambda: (root / "ticks").exists() and (root / "ticks-of-session").exists())
+        with anyio.fail_after(20):
+            while "run 0" not in await bash("python3 sender.py 1"):
+                pass
+        assert "run 1" in await send(2)
+        await until(lambda: (root / "by-fifo-2").exists())
+        assert (root / "by-socket-2").exists()
+
+        begun = text(await client.call_tool("EnterPlanMode", {}))
+        assert "(4): " in begun
+        assert all(name in begun for name in (*jobs, session)), begun
+        before = written()
+        again = {"language": "python", "code": "open('x', 'w')", "session": session}
+        assert "started with the right to write" in text(await client.call_tool("REPL", again))
+        assert "run" not in await send(3)
+        assert "suspended" in text(await client.call_tool("TaskOutput", {"task_id": jobs[0], "until": "now"}))
+        assert "stopped" in text(await client.call_tool("TaskStop", {"task_id": jobs[2]}))
+        assert written() == before
+        assert not [*root.glob("by-*-3"), *root.glob("x")]
+
+        ended = text(await client.call_tool("ExitPlanMode", {"plan": PLAN}))
+        assert all(name in ended for name in (*jobs[:2], session)), ended
+        assert jobs[2] not in ended
+        await until(lambda: all(now > then for now, then in zip(written(), before, strict=True)))
+        # It goes on where it was: what was sent meanwhile comes before this.
+        assert "run 3" in await send(4)
+        await until(lambda: (root / "by-fifo-4").exists())
+        assert "(3): " in text(await client.call_tool("EnterPlanMode", {}))
 
 
 def handle(said: str, prefix: str) -> str:
