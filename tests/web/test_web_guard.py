@@ -44,29 +44,19 @@ async def refused(made: Bench, url: str) -> None:
 # --- spellings of addresses ------------------------------------------------------------------------------
 
 
-SPELLINGS: Mapping[str, str] = {
-    "SSRF01": "127.0.0.1",
-    "SSRF02": "127.1",
-    "SSRF03": "2130706433",
-    "SSRF04": "0x7f000001",
-    "SSRF05": "0x7f.1",
-    "SSRF06": "0177.0.0.1",
-    "SSRF08": "localhost",
-    "SSRF10": "[::1]",
-    "SSRF11": "[::]",
-    "SSRF12": "0.0.0.0",
-    "SSRF13": "0",
-    "SSRF14": "[::ffff:127.0.0.1]",
-    "SSRF15": "[64:ff9b::7f00:1]",
-    "SSRF24": "127\u30020\u30020\u30021",
-}
+SPELLINGS = (
+    # SSRF01 to SSRF08, SSRF10 to SSRF15, SSRF24.
+    *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "localhost"),
+    *("[::1]", "[::]", "0.0.0.0", "0", "[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]"),
+    "127\u30020\u30020\u30021",
+)
 
 
 async def test_no_spelling_of_this_machine_is_fetched(tmp_path: Path) -> None:
     """On the real network of this machine, where a service listens; with its port opened by name."""
     with site({"/": page(SECRET)}) as service:
         made = bench(tmp_path, private=[f"10.9.8.7:{service.port}"], hosts=["*", f"*:{service.port}"])
-        for host in SPELLINGS.values():
+        for host in SPELLINGS:
             await refused(made, f"http://{host}:{service.port}/")
         assert service.asked == []
         opened = bench(tmp_path, private=[f"127.0.0.1:{service.port}"])
@@ -150,20 +140,16 @@ async def test_only_so_many_names_are_looked_up_in_a_minute(tmp_path: Path) -> N
 # --- redirects -------------------------------------------------------------------------------------------
 
 
-LOCATIONS: Mapping[str, str] = {
-    "SSRF29 literal": "http://127.0.0.1/",
-    "SSRF29 name": "http://private.example/",
-    "SSRF29 without scheme": "//10.0.0.1/",
-    "SSRF30 file": "file:///etc/passwd",
-    "SSRF30 gopher": "gopher://good.example/",
-    "SSRF30 data": "data:text/html,x",
-    "a port of no web server": "http://good.example:22/",
-    "a password": "http://user:word@good.example/",
-}
+LOCATIONS = (
+    # SSRF29 and SSRF30, a port of no web server, and a password.
+    *("http://127.0.0.1/", "http://private.example/", "//10.0.0.1/"),
+    *("file:///etc/passwd", "gopher://good.example/", "data:text/html,x"),
+    *("http://good.example:22/", "http://user:word@good.example/"),
+)
 
 
 async def test_a_redirect_is_checked_like_the_first_address(tmp_path: Path) -> None:
-    routes = {f"/{n}": to(location) for n, location in enumerate(LOCATIONS.values())}
+    routes = {f"/{n}": to(location) for n, location in enumerate(LOCATIONS)}
     with site({**routes, "/fine": to("/end"), "/end": page("the end")}) as outside:
         internet = Internet.of(outside, "good.example")
         internet.names["private.example"] = lambda: ["10.0.0.1"]
@@ -205,34 +191,26 @@ async def test_a_redirect_from_https_to_http_is_refused(tmp_path: Path, authorit
 # --- forms of addresses ----------------------------------------------------------------------------------
 
 
-DOUBTFUL: Mapping[str, str] = {
-    "SSRF33 password": "http://user:pw@good.example/",
-    "SSRF33 host after the name": "http://good.example@127.0.0.1/",
-    "SSRF33 backslash": "http://127.0.0.1\\@good.example/",
-    "SSRF33 fragment": "http://127.0.0.1#@good.example/",
-    "SSRF34 line end": "http://good.example/\r\nHost: evil",
-    "SSRF34 space": "http://good.example/a b",
-    "SSRF34 bidi": "http://good.example/\u202ea",
-    "SSRF34 zero width": "http://good\u200b.example/",
-    "SSRF35 file": "file:///etc/passwd",
-    "SSRF35 ftp": "ftp://good.example/",
-    "SSRF35 unix": "unix:/run/docker.sock",
-    "SSRF35 http+unix": "http+unix://%2Frun%2Fdocker.sock/x",
-    "SSRF35 data": "data:text/html,x",
-    "SSRF35 javascript": "javascript:alert(1)",
-    "SSRF36 ssh": "http://good.example:22/",
-    "SSRF36 smtp": "http://good.example:25/",
-    "SSRF36 redis": "http://good.example:6379/",
-    "SSRF36 no port": "http://good.example:99999/",
-    "SSRF36 zero": "http://good.example:0/",
-}
+DOUBTFUL = (
+    # SSRF33: two hosts to choose from.
+    *("http://user:pw@good.example/", "http://good.example@127.0.0.1/"),
+    *("http://127.0.0.1\\@good.example/", "http://127.0.0.1#@good.example/"),
+    # SSRF34: characters that are not seen or end a line.
+    *("http://good.example/\r\nHost: evil", "http://good.example/a b"),
+    *("http://good.example/\u202ea", "http://good\u200b.example/"),
+    # SSRF35: other schemes.
+    *("file:///etc/passwd", "ftp://good.example/", "unix:/run/docker.sock", "data:text/html,x"),
+    *("http+unix://%2Frun%2Fdocker.sock/x", "javascript:alert(1)"),
+    # SSRF36: ports of other services, and of none.
+    *(f"http://good.example:{port}/" for port in (22, 25, 6379, 99999, 0)),
+)
 
 
 async def test_an_address_of_a_doubtful_form_is_refused(tmp_path: Path) -> None:
     with site({"/": page("fine")}) as outside:
         internet = Internet.of(outside, "good.example")
         made = bench(tmp_path, internet=internet)
-        for url in DOUBTFUL.values():
+        for url in DOUBTFUL:
             await refused(made, url)
         assert internet.dialled == []
         assert "fine" in await made.text("WebFetch", url="http://good.example/")
