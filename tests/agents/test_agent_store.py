@@ -1,4 +1,4 @@
-"""The stored agents of a workspace: who reads them, how long they stay, and what a dead server leaves."""
+"""The stored agents of a workspace: who reads them and how long they stay; types and results as text."""
 
 import json
 import sqlite3
@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.model import ModelTurn, UserText
+from mcp_toolserver.capabilities.agents import AgentState
+from mcp_toolserver.capabilities.model import ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.errors import NotFound
+from mcp_toolserver.runtime.agents.agent_files import custom_type
 from mcp_toolserver.stores import agents
 from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
 from mcp_toolserver.stores.database import Database
+from mcp_toolserver.text.agents.conversation import cleaned
+from mcp_toolserver.text.agents.types import BUILT_IN, choices, result_text
+from tests.support.workbench import real_tools
 
 RECORD = AgentRecord(handle="agent_1", owner="ann", type="Plan", name="p", description="d")
 DAY = 86_400.0
@@ -85,3 +90,45 @@ async def test_what_ended_long_ago_or_first_is_removed_and_what_runs_stays(
     await save(store, 7, -8 * DAY)
     await save(store, 8, -8 * DAY, status="stopped")
     assert stored() == ["agent_0", "agent_7"]
+
+
+def test_halves_of_surrogate_pairs_are_replaced() -> None:
+    call = ToolCall(id="\ud800", name="l\ud800s", arguments={"\ud800": ["\ud800ä"]})
+    turn = ModelTurn(text="\ud800", calls=(call, replace(call, arguments="\ud800")))
+    first = ToolCall(id="?", name="l?s", arguments={"?": ["?ä"]})
+    assert cleaned(turn) == ModelTurn(text="?", calls=(first, replace(first, arguments="?")))
+    assert cleaned(UserText("\ud800")) == UserText("?")
+    assert cleaned((ToolReply(id="\ud800", name="\ud800", text="\ud800"),)) == (
+        ToolReply(id="?", name="?", text="?"),
+    )
+
+
+def test_every_tool_that_a_type_names_exists_or_comes_with_another_part() -> None:
+    known = {
+        name for entry in real_tools().entries.values() for name in (entry.spec.name, *entry.other_names)
+    }
+    for kind in BUILT_IN.values():
+        assert {*(kind.tools or ())} <= known | {"Skill"}
+
+
+def test_the_texts_of_a_file_show_what_hides() -> None:
+    kind = custom_type('---\nname: x\ndescription: "a\\nb\\e[2J"\n---\nHe\u202elp.')
+    assert kind.description == "a b\\u{1b}[2J"
+    assert kind.instructions == "He\\u{202e}lp."
+    assert choices([kind]).endswith("; x (a b\\u{1b}[2J)")
+    assert choices([custom_type("---\nname: y\n---\nHelp.")]).endswith("; y")
+
+
+STATE = AgentState(handle="agent_1", type="Plan", description="d", turns=1, tokens=1234, seconds=61.4)
+
+
+def test_an_answer_has_the_text_the_notes_and_the_last_line() -> None:
+    done = replace(STATE, status="finished", text="It is so.", notes=("Look.",), turns=2, cost=0.5)
+    line = "[agent_1 finished; 2 turns, 1,234 tokens, $0.5000]"
+    assert result_text(done) == f"It is so.\n[Look.]\n{line}"
+    silent = replace(STATE, status="stopped", cost=None)
+    assert result_text(silent) == (
+        "(it has said nothing yet)\n[to go on, call Agent with resume: agent_1]\n"
+        "[agent_1 stopped after 61.4 s; 1 turn, 1,234 tokens]"
+    )
+    assert result_text(STATE).startswith("The agent works in the background. TaskOutput waits")

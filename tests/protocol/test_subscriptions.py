@@ -31,7 +31,7 @@ from tests.protocol.resource_clients import ERAS, background, commanding, place,
 from tests.protocol.test_resources import NumberedSource
 from tests.support.following import following
 from tests.support.processes import until
-from tests.tasks.test_task_notifications import Listener, listen
+from tests.tasks.test_protocol_tasks import Listener, listen
 
 TODOS, JOBS, CONFIG = "toolserver://todos", "toolserver://jobs", "toolserver://config"
 EVERYTHING = NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)

@@ -13,6 +13,7 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.policy.rules import Narrowing
 from tests.plan.planning import refused_each
+from tests.support.processes import call
 from tests.support.workbench import Person
 from tests.support.workshop import workshop
 
@@ -23,11 +24,6 @@ ID = re.compile(r"task_[0-9a-f]{8}")
 async def server(tmp_path: Path) -> AsyncGenerator[Dispatcher]:
     async with workshop(tmp_path) as made:
         yield made
-
-
-async def call(server: Dispatcher, name: str, person: Person | None = None, **arguments: Any) -> Result:
-    with anyio.fail_after(60):
-        return await server.call(name, arguments, person or Person())
 
 
 async def created(server: Dispatcher, **arguments: Any) -> str:

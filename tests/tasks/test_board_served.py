@@ -2,11 +2,16 @@
 
 import json
 import os
+import random
 import re
 import signal
 import sqlite3
-from dataclasses import replace
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,14 +19,17 @@ from mcp import Client
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp_types import CallToolResult
 
+from benchmarks import client as benchmark_client
+from benchmarks.client import Launch, Unanswered
 from mcp_toolserver.app.compose import Application
 from mcp_toolserver.app.serve import mcp_server
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.capabilities.tasks import NewTask
 from mcp_toolserver.pipeline.call import Result
-from mcp_toolserver.stores.board import DIED, LEFT, StoredBoard
+from mcp_toolserver.stores.board import DIED, LEFT, BoardLimits, StoredBoard
 from mcp_toolserver.stores.tasks import StoredTasks, TaskRecord
+from tests import ROOT
 from tests.protocol.resource_clients import commanding, completed, listed, read, refusal
 from tests.protocol.test_matrix import Ear, listening
 from tests.support.following import following, said
@@ -31,7 +39,6 @@ from tests.support.workbench import Person
 from tests.tasks.schedules import application, call_by
 from tests.tasks.test_board import ID, created, shows
 from tests.tasks.test_board import ended as over
-from tests.tasks.test_board_killed import begun, call
 
 TASKS = "toolserver://tasks"
 
@@ -52,6 +59,17 @@ async def ended(client: Client, task: str) -> str:
             found = text(await client.call_tool("TaskOutput", {"task_id": task}))
             if not re.search(r"\[(running|pending)", found):
                 return found
+
+
+def begun(setup: Setup) -> benchmark_client.Client:
+    """A server over stdio, to which nobody has connected yet."""
+    command = [*setup.command, "--structured"]
+    return benchmark_client.Client(Launch(command=command, cwd=ROOT, environment=setup.environment))
+
+
+def call(server: benchmark_client.Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The result of a call. Raises: Unanswered or BrokenPipeError when the server was killed."""
+    return server.request("tools/call", {"name": tool, "arguments": arguments}).result
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -229,3 +247,108 @@ async def test_reading_what_an_approved_command_printed_asks_nobody(tmp_path: Pa
         assert len(human.asked) == 1
         await call_by(human, app, "TaskStop", task_id=job)
     assert ["TaskStop" in question for question in human.asked] == [False, True]
+
+
+@dataclass
+class Worker:
+    """A client that works on the board at random, and what it knows of it."""
+
+    setup: Setup
+    chosen: random.Random
+    known: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """The last acknowledged state of each task, as TaskList has it."""
+    numbers: int = 0
+    wrong: list[str] = field(default_factory=list[str])
+
+    def killed(self, seconds: float, *, at_work: bool) -> None:
+        """Work on a server until it is killed, `seconds` after its start, or after it has answered."""
+        server = begun(self.setup)
+        killer = threading.Timer(seconds, os.kill, (server.pid, signal.SIGKILL))
+        if not at_work:
+            killer.start()
+        try:
+            with server:
+                if at_work:
+                    killer.start()
+                self.check(server)
+                while True:
+                    self.act(server)
+        except BrokenPipeError:
+            pass
+        except Unanswered as error:
+            if "the server ended" not in str(error):
+                raise
+        finally:
+            killer.join()
+
+    def check(self, server: benchmark_client.Client) -> None:
+        """Compare what a server says with what was acknowledged."""
+        found = call(server, "TaskList")["structuredContent"]["tasks"]
+        after: dict[str, dict[str, Any]] = {task["task_id"]: task for task in found}
+        for name, was in self.known.items():
+            now = after.get(name)
+            has_ended = was["status"] in FINAL
+            if now is None:
+                # A full board removes ended tasks for new ones.
+                if not has_ended or len(after) < BoardLimits().tasks:
+                    self.wrong.append(f"{name} is lost: {was}")
+                continue
+            is_other = now["subject"] != was["subject"] or (has_ended and now["status"] != was["status"])
+            ran = was["status"] == "in_progress"
+            if is_other or (ran and now["status"] != "completed" and now.get("reason") != DIED):
+                self.wrong.append(f"{was} became {now}")
+        self.known = after
+
+    def act(self, server: benchmark_client.Client) -> None:
+        """One call, and what it acknowledges."""
+        self.numbers += 1
+        left = [name for name, task in self.known.items() if task["status"] not in FINAL]
+        notes = [name for name in left if "runs" not in self.known[name]]
+        made = {"subject": str(self.numbers), "blocked_by": self.chosen.sample(left, min(len(left), 2))}
+        if notes and self.chosen.random() < 0.4:
+            result = call(server, "TaskUpdate", task_id=self.chosen.choice(notes), status="completed")
+        elif self.chosen.random() < 0.3:
+            result = call(server, "TaskCreate", **made)
+        else:
+            script = f"echo {self.numbers} >> log; sleep 0.{self.chosen.randrange(3)}"
+            result = call(server, "TaskCreate", command=script, **made)
+        if not result.get("isError"):
+            task = result["structuredContent"]["task"]
+            self.known[task["task_id"]] = task
+
+    def finish(self) -> None:
+        """Let the last server run what can run, and compare with what the commands did."""
+        with begun(self.setup) as server:
+            end = time.monotonic() + 60
+            while True:
+                self.check(server)
+                notes = [name for name, task in self.known.items() if "runs" not in task]
+                for name in notes:
+                    call(server, "TaskUpdate", task_id=name, status="completed")
+                states = {task["status"] for task in self.known.values()}
+                if not states & {"pending", "in_progress"}:
+                    break
+                assert time.monotonic() < end, "not all ran"
+        log = self.setup.root / "log"
+        ran = Counter(log.read_text(encoding="utf-8").split() if log.exists() else ())
+        self.wrong += [f"ran twice: {number}" for number, count in ran.items() if count > 1]
+        for task in self.known.values():
+            if "runs" in task and task["status"] == "completed" and task["subject"] not in ran:
+                self.wrong.append(f"completed, but it did not run: {task}")
+
+
+FINAL = ("completed", "failed", "cancelled")
+
+
+@pytest.mark.long  # the gate has one kill, above
+def test_servers_that_are_killed_at_random_lose_nothing_and_run_nothing_twice(tmp_path: Path) -> None:
+    """A server starts in a second under load, so it is killed within two of its start or first answer."""
+    chosen = random.Random(11)
+    for number in range(20):
+        (folder := tmp_path / str(number)).mkdir()
+        worker = Worker(Setup.below(folder, "workspace-write"), chosen)
+        for kill in range(10):
+            worker.killed(chosen.uniform(0, 2.0), at_work=kill % 2 == 0)
+        worker.finish()
+        assert worker.wrong == []
+        assert worker.known

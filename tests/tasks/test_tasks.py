@@ -1,4 +1,4 @@
-"""Background commands: their output by offset, and how they are stopped."""
+"""Background commands: their output by offset, how they are stopped, and MCP tasks of a later client."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -13,9 +13,13 @@ from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
+from mcp_toolserver.stores.tasks import SHUT_DOWN
 from mcp_toolserver.text.shell.command_output import ending, printed
+from tests.support.following import Follower, options, said
+from tests.support.live import Setup, connected
 from tests.support.processes import Daemons, call, served, until
 from tests.support.workbench import Person
+from tests.support.workshop import workshop
 
 
 @pytest.fixture
@@ -24,9 +28,9 @@ async def server(tmp_path: Path) -> AsyncGenerator[Dispatcher]:
         yield made
 
 
-async def started(server: Dispatcher, command: str) -> str:
+async def started(server: Dispatcher, command: str, **more: Any) -> str:
     """The id of a background command."""
-    result = await call(server, "bash", command=command, run_in_background=True)
+    result = await call(server, "bash", command=command, run_in_background=True, **more)
     return re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
 
 
@@ -117,8 +121,7 @@ async def test_several_jobs_are_read_in_one_call_and_the_first_with_news_ends_th
 
 async def test_a_message_is_a_line_of_the_input_of_a_command(server: Dispatcher) -> None:
     script = 'read -r a; read -r b; echo "<$a><$b>"; cat; exit 3'
-    result = await call(server, "bash", command=script, run_in_background=True, open_stdin=True)
-    task = re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
+    task = await started(server, script, open_stdin=True)
     for message in ("one two", "\n", "rest"):
         assert (await call(server, "SendMessage", to=task, message=message)).text == f"Sent to {task}."
     assert (await call(server, "TaskOutput", task_id=task, wait_ms=600_000)).text.startswith(
@@ -135,8 +138,7 @@ async def test_a_message_is_a_line_of_the_input_of_a_command(server: Dispatcher)
 
 
 async def test_a_command_that_does_not_read_keeps_no_message_waiting(server: Dispatcher) -> None:
-    result = await call(server, "bash", command="sleep 100", run_in_background=True, open_stdin=True)
-    task = re.findall(r"bg_[0-9a-f]{6}", result.text)[0]
+    task = await started(server, "sleep 100", open_stdin=True)
     errors = [(await call(server, "SendMessage", to=task, message="x" * 19_999)).error for _ in range(4)]
     assert errors == [None, None, None, "timed_out"]
 
@@ -253,3 +255,36 @@ STATE = JobState(
     reason="exited",
     seconds=1.5,
 )
+
+LONG = "echo begun; sleep 1.5; echo at the end"
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    (tmp_path / "root").mkdir()
+    return Setup(root=tmp_path / "root", home=tmp_path, mode="danger-full-access")
+
+
+async def test_the_next_server_on_stdio_knows_what_came_of_tasks(setup: Setup) -> None:
+    daemons = Daemons()
+    async with connected(setup, **options()) as connection:
+        client = Follower(connection)
+        done = await client.begun("bash", command=LONG)
+        endless = await client.begun("bash", command=f"sleep {daemons.mark}")
+        await client.ended(done)
+    assert not daemons.alive()
+    async with connected(setup, **options()) as connection:
+        client = Follower(connection)
+        assert "begun\nat the end" in said((await client.get(done))["result"])
+        state = await client.get(endless)
+        assert (state["status"], state["statusMessage"]) == ("cancelled", SHUT_DOWN)
+
+
+async def test_what_rules_forbid_in_a_command_is_not_written_to_one(tmp_path: Path) -> None:
+    async with workshop(tmp_path, deny=("bash(rm *)",)) as server:
+        (tmp_path / "root/kept").touch()
+        task = await started(server, "bash", open_stdin=True)
+        refused = await call(server, "SendMessage", to=task, message="true; rm kept")
+        assert (refused.error, "bash(rm *)" in refused.text) == ("denied", True)
+        assert (await call(server, "SendMessage", to=task, message="ls")).error is None
+        assert "kept" in (await call(server, "TaskOutput", task_id=task)).text
