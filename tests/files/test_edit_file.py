@@ -122,15 +122,3 @@ async def test_an_edit_that_is_refused_is_explained_and_leaves_the_file(bench: B
         assert result.error == error
         assert says in result.text
         assert (bench.root / "a").read_bytes() == content
-
-
-async def test_its_other_names_work(bench: Bench) -> None:
-    several = ({"edits": [PAIR]}, {"edits": '[{"old_string": "one", "new_string": "1"}]'})
-    for name, arguments in (
-        *((name, PAIR) for name in ("edit_file", "Edit", "edit")),
-        *(("MultiEdit", arguments) for arguments in several),
-        ("edit_file", {**PAIR, "edits": []}),
-    ):
-        (bench.root / "a").write_bytes(b"one")
-        assert (await bench.result(name, file_path="a", **arguments)).error is None
-        assert (bench.root / "a").read_bytes() == b"1"

@@ -1,6 +1,7 @@
 """What head and tail show."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,20 +18,17 @@ def first(tmp_path: Path) -> Bench:
 
 
 @pytest.fixture
-def last(tmp_path: Path) -> Bench:
-    return Bench(tool=tail.TOOL, root=make(tmp_path / "root", {"f": NUMBERS}))
+def last(first: Bench) -> Bench:
+    return replace(first, tool=tail.TOOL)
 
 
-async def test_ten_lines_are_shown(first: Bench, last: Bench) -> None:
+async def test_ten_lines_are_shown_or_as_many_as_are_asked_for(first: Bench, last: Bench) -> None:
     *lines, note = (await first.text(path="f")).split("\n")
     assert lines == [str(number) for number in range(1, 11)]
     assert note == "[the first 10 lines of 292 bytes; read_file goes on with offset=10]"
     *lines, note = (await last.text(path="f")).split("\n")
     assert lines == [str(number) for number in range(91, 101)]
     assert note == "[the last 10 lines of 292 bytes; set lines to see more]"
-
-
-async def test_the_number_of_lines_can_be_chosen(first: Bench, last: Bench) -> None:
     assert (await first.text(path="f", lines=1)).startswith("1\n[the first line of")
     assert (await last.text(file_path="f", lines=1)).startswith("100\n[the last line of")
     assert await first.text(path="f", lines=100) == NUMBERS.decode().rstrip("\n")

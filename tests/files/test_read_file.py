@@ -144,16 +144,5 @@ async def test_what_is_no_file_is_refused(bench: Bench) -> None:
     await bench.refusal("not_found", path="gone")
 
 
-async def test_other_names_count_lines_from_one_and_take_file_path(bench: Bench) -> None:
-    (bench.root / "f").write_bytes(b"a\nb\nc\n")
-    for offset, first in ((0, "1\ta"), (1, "1\ta"), (2, "2\tb")):
-        for name in ("Read", "read"):
-            assert (await bench.result(name, path="f", offset=offset, limit=1)).text.split("\n")[0] == first
-        own = await bench.result(path="f", offset=offset, limit=1)
-        assert own.text.startswith(f"{offset + 1}\t")
-    for tool in ("read_file", "Read", "read"):
-        assert (await bench.result(tool, file_path="f")).text == "1\ta\n2\tb\n3\tc"
-
-
 async def test_a_name_that_no_file_can_have_is_refused(bench: Bench) -> None:
     assert "255 bytes" in await bench.refusal("invalid_input", path="a/" + "ä" * 128)

@@ -149,12 +149,6 @@ async def test_other_hard_links_keep_the_old_content_and_each_tool_says_so(serve
         assert other.read_bytes() == before
 
 
-async def test_content_and_restore_exclude_each_other(server: Server) -> None:
-    await server.refusal("invalid_input", "write_file", path="f")
-    await server.refusal("invalid_input", "write_file", path="f", content="x", restore="0" * 12)
-    await server.text("write_file", path="f", content="")
-
-
 # --- how it comes back -----------------------------------------------------------------------------------
 
 

@@ -42,11 +42,12 @@ async def test_a_long_diff_is_a_summary_of_what_was_replaced(bench: Bench) -> No
     assert text.endswith("\nIt had 600 lines and now has 501; their diff is not shown.")
 
 
-async def test_content_is_appended_when_asked_for(bench: Bench) -> None:
+async def test_content_is_appended_when_asked_for_and_excludes_a_restoration(bench: Bench) -> None:
     (bench.root / "f").write_bytes(b"one\n" * 600)
     assert (await bench.text(path="f", content="two\n", append=True)).endswith(" one\n one\n one\n+two")
     assert (bench.root / "f").read_bytes() == b"one\n" * 600 + b"two\n"
-    await bench.refusal("invalid_input", path="f", restore="x", append=True)
+    for arguments in ({"restore": "x", "append": True}, {}, {"content": "x", "restore": "0" * 12}):
+        await bench.refusal("invalid_input", path="f", **arguments)
 
 
 async def test_the_same_content_is_reported_as_unchanged(bench: Bench) -> None:
