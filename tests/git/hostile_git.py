@@ -121,6 +121,12 @@ class Lair:
         self.commit()
         self.git("checkout", "-q", "main")
 
+    def branches(self, number: int) -> None:
+        """So many more."""
+        head = self.git("rev-parse", "HEAD").strip()
+        lines = (f"create refs/heads/branch-{one} {head}\n" for one in range(number))
+        self.piped("".join(lines).encode(), "update-ref", "--stdin")
+
     def git(self, *words: str, cwd: Path | None = None) -> str:
         """The user's own git, which must succeed."""
         done = self.naive(*words, cwd=cwd)

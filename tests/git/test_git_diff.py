@@ -10,19 +10,14 @@ def changed(text: str) -> list[str]:
     return [line for line in text.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
 
 
-async def test_no_difference_is_a_success(at: GitTools) -> None:
-    at.lair.commit()
-    result = await at.ask("git_diff")
-    assert (result.error, result.text, result.truncated) == (None, "[no differences]", False)
-    assert await at.text("git_diff", staged=True) == "[no differences]"
-    assert await at.text("git_diff", stat=True) == "[no differences]"
-
-
 async def test_what_is_staged_is_apart_from_what_is_not(at: GitTools) -> None:
     text = await at.text("git_diff")
     assert text == at.lair.git("diff").removesuffix("\n")
     assert changed(text) == ["+two"]
+    assert await at.text("git_diff", staged=True) == "[no differences]"
     at.lair.git("add", ".")
+    result = await at.ask("git_diff", stat=True)
+    assert (result.error, result.text, result.truncated) == (None, "[no differences]", False)
     at.lair.write("file.txt", "one\ntwo\nthree\n")
     assert changed(await at.text("git_diff")) == ["+three"]
     assert changed(await at.text("git_diff", staged=True)) == ["+two"]
@@ -44,29 +39,23 @@ async def test_commits_are_compared_with_the_files_and_with_each_other(at: GitTo
     assert changed(await at.text("git_diff", commit="main", staged=True)) == ["-two", "+side"]
 
 
-async def test_a_path_narrows_it(at: GitTools) -> None:
+async def test_a_path_narrows_it_and_names_below_the_root_are_explained(at: GitTools) -> None:
     at.lair.write("deep/inner.txt", "changed\n")
     assert changed(await at.text("git_diff", path="deep")) == ["-inner", "+changed"]
-    assert changed(await at.text("git_diff", path="file.txt")) == ["+two"]
     assert await at.text("git_diff", path="nowhere") == "[no differences]"
-
-
-async def test_names_in_a_repository_below_the_root_are_explained(at: GitTools) -> None:
-    lair = at.lair
-    text = await at.like(roots=[lair.folder]).text("git_diff", path="repository")
+    text = await at.like(roots=[at.lair.folder]).text("git_diff", path="repository/file.txt")
     assert changed(text) == ["+two"]
     assert text.endswith("\n[names are relative to repository]")
 
 
-async def test_a_long_patch_is_cut_and_saved_whole(at: GitTools) -> None:
+async def test_a_long_patch_is_cut_and_saved_whole_and_of_a_longer_one_lines_are_counted(
+    at: GitTools,
+) -> None:
     at.lair.write("file.txt", "many words\n" * 20_000)
     result = await at.ask("git_diff")
     assert result.truncated
     assert result.saved_output is not None
     assert Path(result.saved_output.path).read_text(encoding="utf-8").count("+many words") == 20_000
-
-
-async def test_of_a_patch_that_is_too_long_lines_are_counted(at: GitTools) -> None:
     at.lair.write("file.txt", "many words\n" * 500_000)
     result = await at.ask("git_diff")
     assert result.truncated
@@ -107,23 +96,14 @@ async def test_hidden_files_are_left_out_and_counted(at: GitTools) -> None:
         assert "[1 file left out, hidden by a rule of the operator]" in text
         assert "secret" not in text
         assert "hunter2" not in text
-
-
-async def test_what_is_hidden_is_mentioned_only_where_it_changed(at: GitTools) -> None:
-    text = await at.like(hides=["secret/**"]).text("git_diff")
-    assert changed(text) == ["+two"]
-    assert "left out" not in text
-    text = await at.like(hides=["file.txt"]).text("git_diff")
-    assert text == "[1 file left out, hidden by a rule of the operator]"
-
-
-async def test_a_hidden_file_that_was_renamed_does_not_lend_its_name(at: GitTools) -> None:
-    lair = at.lair
-    lair.write("secret.txt", "a line\n" * 20)
+    # It is mentioned only where it changed, and lends its name to no other.
+    assert "left out" not in await at.like(hides=["secret/**"]).text("git_diff")
+    lair.git("rm", "-qf", "--cached", "secret/key")
+    lair.write("secret/key", "a line\n" * 20)
     lair.commit()
-    lair.git("mv", "secret.txt", "shown.txt")
-    assert "rename from secret.txt" in await at.text("git_diff", staged=True)
-    text = await at.like(hides=["secret.txt"]).text("git_diff", staged=True)
+    lair.git("mv", "secret/key", "shown.txt")
+    assert "rename from secret/key" in await at.text("git_diff", staged=True)
+    text = await at.like(hides=["secret/**"]).text("git_diff", staged=True)
     assert "+a line" in text
     assert "secret" not in text
 

@@ -32,9 +32,6 @@ async def test_commits_come_newest_first_with_their_messages(at: GitTools) -> No
     assert data["more"] is True
     assert data["commits"][0]["id"] == at.lair.git("rev-parse", "HEAD").strip()
     assert set(data["commits"][0]) == {"id", "date", "author", "subject"}
-
-
-async def test_on_one_line_there_is_id_and_subject(at: GitTools) -> None:
     assert without_ids(await at.text("git_log", oneline=True)) == (
         "<id> third\n<id> second\n<id> first\n[3 commits]"
     )

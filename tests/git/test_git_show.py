@@ -41,24 +41,19 @@ async def test_there_is_less_on_request(at: GitTools) -> None:
     assert "+two" not in folder
 
 
-async def test_a_file_has_the_content_it_had(at: GitTools) -> None:
-    assert await at.text("git_show", path="file.txt", commit="HEAD~1") == "one"
-    assert await at.text("git_show", path="file.txt") == "one\ntwo"
-    (at.lair.repository / "file.txt").unlink()
-    assert await at.text("git_show", path="file.txt") == "one\ntwo"
-    at.lair.write("file.txt", "")
-    at.lair.commit()
-    assert await at.text("git_show", path="file.txt") == "[empty]"
-
-
-async def test_what_is_no_text_is_named(at: GitTools) -> None:
+async def test_a_file_has_the_content_it_had_and_what_is_no_text_is_named(at: GitTools) -> None:
     lair = at.lair
+    assert await at.text("git_show", path="file.txt", commit="HEAD~1") == "one"
+    (lair.repository / "file.txt").unlink()
+    assert await at.text("git_show", path="file.txt") == "one\ntwo"
+    lair.write("file.txt", "")
     (lair.repository / "binary").write_bytes(b"a\0b")
     (lair.repository / "link").symlink_to("../../etc/passwd")
     lair.git("update-index", "--add", "--cacheinfo", f"160000,{lair.git('rev-parse', 'HEAD').strip()},module")
-    lair.git("add", "binary", "link")
+    lair.git("add", "binary", "link", "file.txt")
     lair.git("commit", "-qm", "odd")
     (lair.repository / "link").unlink()
+    assert await at.text("git_show", path="file.txt") == "[empty]"
     assert await at.text("git_show", path="binary") == "[a binary file]"
     assert await at.text("git_show", path="link") == "[a link to ../../etc/passwd]"
     assert without_ids(await at.text("git_show", path="module")) == "[a submodule, at its commit <id>]"

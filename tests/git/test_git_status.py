@@ -20,11 +20,16 @@ def changes(data: dict[str, Any]) -> list[tuple[str, str]]:
     return [(f"{one['staged']}{one['unstaged']}", one["path"]) for one in data["changes"]]
 
 
-async def test_a_clean_tree_is_said_to_be_clean(at: GitTools) -> None:
+async def test_a_clean_tree_is_said_to_be_clean_and_without_a_branch_the_commit_is_named(
+    at: GitTools,
+) -> None:
     assert await at.text("git_status") == "## main\n[nothing to commit]"
     data = await at.data("git_status")
     assert (data["clean"], data["total"], data["changes"], data["branch"]) == (True, 0, [], "main")
     assert data["head"] == at.lair.git("rev-parse", "HEAD").strip()
+    at.lair.git("checkout", "-q", "--detach")
+    assert (await at.text("git_status")).startswith(f"## no branch, at {data['head'][:12]}\n")
+    assert (await at.data("git_status"))["branch"] == ""
 
 
 async def test_each_kind_of_change_has_its_letters(at: GitTools) -> None:
@@ -62,6 +67,7 @@ async def test_each_kind_of_change_has_its_letters(at: GitTools) -> None:
 
 async def test_in_words_it_says_what_would_become_of_each(at: GitTools) -> None:
     lair = at.lair
+    lair.branch("side", {"file.txt": "side\n"})
     lair.write("file.txt", "changed\n")
     lair.git("mv", "deep/inner.txt", "deep/moved.txt")
     lair.write("new", "")
@@ -69,12 +75,6 @@ async def test_in_words_it_says_what_would_become_of_each(at: GitTools) -> None:
         "On main\nStaged:\n  renamed: deep/inner.txt -> deep/moved.txt\nNot staged:\n  modified: file.txt\n"
         "Untracked:\n  new\n[3 changes]"
     )
-
-
-async def test_a_conflict_is_named(at: GitTools) -> None:
-    lair = at.lair
-    lair.branch("side", {"file.txt": "side\n"})
-    lair.write("file.txt", "main\n")
     lair.commit()
     lair.naive("merge", "side")
     assert "UU file.txt" in await at.text("git_status")
@@ -93,13 +93,6 @@ async def test_it_says_how_far_the_branch_is_from_its_upstream(at: GitTools) -> 
     assert (await at.text("git_status")).startswith("## main...base [ahead 1, behind 1]\n")
     data = await at.data("git_status")
     assert (data["upstream"], data["ahead"], data["behind"]) == ("base", 1, 1)
-
-
-async def test_without_a_branch_the_commit_is_named(at: GitTools) -> None:
-    at.lair.git("checkout", "-q", "--detach")
-    head = at.lair.git("rev-parse", "HEAD")[:12]
-    assert (await at.text("git_status")).startswith(f"## no branch, at {head}\n")
-    assert (await at.data("git_status"))["branch"] == ""
 
 
 async def test_before_the_first_commit_each_tool_says_so(at: GitTools) -> None:
