@@ -190,22 +190,24 @@ async def test_a_server_does_no_more_than_the_mode_allows(
             assert "quarantine" in await attempt(client, planted)
             assert sorted(os.listdir(ground.root)) == [".git", "kept", "new"]
             assert "1 references" in ground.printed("history", "list")
-    assert "__attempt" in lines(ground.state.parent)[0]["name"]
+    assert "__attempt" in lines(ground.state.parent)[0]["tool"]
 
 
 async def test_the_server_gets_what_the_operator_hands_on_and_nothing_else(ground: Ground) -> None:
     home = str(ground.root)
     environ = {"API_KEY": "secret", "OTHER_KEY": "secret", "HOME": home}
     (ground.root / ".gitconfig").touch()
-    flags = ("--env", "API_KEY", "--env", "HOME", "--network", "hosts", "--allow-domain", "example.com")
-    async with ground.client("read-only", *flags, **environ) as client:
+    hosts = ("--network", "hosts", "--allow-domain", "example.com")
+    async with ground.client("read-only", "--env", "API_KEY", *hosts, **environ) as client:
         assert await attempted(client, "os.environ['API_KEY']") == "secret"
         assert (await attempted(client, "os.environ['OTHER_KEY']")).startswith("KeyError")
-        assert await attempted(client, "os.environ['HOME']") == home
+        assert await attempted(client, "os.environ['HOME']") != home
         assert await attempted(client, "os.environ['GIT_CONFIG_GLOBAL']") == f"{home}/.gitconfig"
         code = ATTEMPTS[-1].replace("127.0.0.1:9", "example.org")
         assert "--allow-domain example.org" in await attempted(client, code)
         assert await attempted(client, "1 + 1") == "2"
+    async with ground.client("read-only", "--env", "HOME", **environ) as client:
+        assert await attempted(client, "os.environ['HOME']") == home
     async with ground.client("danger-full-access", **environ) as client:
         assert await attempted(client, "os.environ['HOME']") == home
         assert "TextIO" in await attempted(client, ground.filled(ATTEMPTS[4]))

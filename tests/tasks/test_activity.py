@@ -14,7 +14,7 @@ kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
 hops = memoryview(mmap.mmap(-1, 8)).cast("q")
 if os.fork() == 0:
     # Each lives for a moment only, and its successor is nobody's child in particular.
-    for _ in range(300):
+    for _ in range(1_000):
         hops[0] += 1
         if os.fork():
             os._exit(0)
