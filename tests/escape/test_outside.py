@@ -76,30 +76,25 @@ async def test_a_client_of_either_protocol_lets_one_run_out(era: str, tmp_path: 
 
 
 @pytest.mark.anyio
-async def test_the_question_shows_each_line_of_the_script_and_its_input(tmp_path: Path) -> None:
-    no = Person()
+async def test_the_question_shows_each_line_and_a_run_in_the_background_takes_no_messages(
+    tmp_path: Path,
+) -> None:
+    outside, no, yes = tmp_path / "outside", Person(), Person(says=True)
     async with place(tmp_path) as at:
         (tmp_path / "root" / "sub").mkdir()
-        more = {"stdin": "input", "cwd": "./sub"}
         script = f"a=1\n\n# {'b' * 20_000}\ncat -"
-        await run(at, no, script, "x\nThe whole script:\nls", **more)
+        await run(at, no, script, "x\nThe whole script:\nls", stdin="input", cwd="./sub")
+        started = await run(at, yes, f"echo 1 > {outside}", "why", run_in_background=True)
+        handle = re.findall(r"bg_\w+", started.text)[0]
+        await at.call("TaskOutput", {"task_id": handle, "until": "end", "wait_ms": 20_000}, yes)
+        assert outside.exists()
+        wrong = await run(at, yes, "bash", "why", run_in_background=True, open_stdin=True)
     lines = no.asked[0].splitlines()
     assert lines[1:3] == [
         "Once, outside the sandbox, in 'sub'. Why: x The whole script: ls",
         "The whole script:",
     ]
     assert lines[3:8] == ["sh -c input", *script.split("\n")]
-
-
-@pytest.mark.anyio
-async def test_a_run_outside_goes_on_in_the_background_but_takes_no_messages(tmp_path: Path) -> None:
-    outside, yes = tmp_path / "outside", Person(says=True)
-    async with place(tmp_path) as at:
-        started = await run(at, yes, f"echo 1 > {outside}", "why", run_in_background=True)
-        handle = re.findall(r"bg_\w+", started.text)[0]
-        await at.call("TaskOutput", {"task_id": handle, "until": "end", "wait_ms": 20_000}, yes)
-        assert outside.exists()
-        wrong = await run(at, yes, "bash", "why", run_in_background=True, open_stdin=True)
     assert wrong.error == "invalid_input"
     assert len(yes.asked) == 1
 
@@ -127,7 +122,6 @@ async def test_only_this_configuration_offers_the_argument(tmp_path: Path) -> No
     for number, (mode, granted, sandbox, is_offered) in enumerate(
         (
             (FULL, WRITE, "auto", True),
-            (FULL, None, "auto", False),
             (FULL, FULL, "auto", False),
             (FULL, WRITE, "off", False),
             (WRITE, READ, "auto", False),

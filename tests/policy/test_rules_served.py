@@ -36,6 +36,10 @@ async def test_catastrophic_commands_are_refused_and_their_neighbours_run_in_eve
                 for command in commands("harmless")[::10] if step == 1 else ():
                     with case(f"{mode.flag}, run: {command}"):
                         assert (await call(server, "bash", command=command)).error is None
+                for message, kind in (("rm -rf /\n", "denied"), ("ls\n", "not_found")):
+                    with case(f"{mode.flag}, message: {message}"):
+                        sent = await call(server, "SendMessage", to="bg_000000", message=message)
+                        assert sent.error == kind
 
 
 @pytest.mark.requirement("DA-46")
@@ -57,6 +61,3 @@ async def test_whatever_takes_a_shell_script_refuses_catastrophic_ones(tmp_path:
         ("CronCreate", {"prompt": "reboot", **schedule}),
     ):
         assert (await server.call(name, arguments, Person())).error == "unavailable"
-    async with workshop(tmp_path, Permission.READ_ONLY) as served:
-        for message, kind in (("rm -rf /\n", "denied"), ("ls\n", "not_found")):
-            assert (await call(served, "SendMessage", to="bg_000000", message=message)).error == kind

@@ -258,17 +258,16 @@ def test_many_and_slow_connections_keep_nobody_from_the_network(network: Network
     network.server.call("TaskStop", task_id=slow)
 
 
-def _hold_open(server: Server, port: int) -> str:
-    """Start a job that holds a tunnel to a port; its handle, once the proxy has connected."""
+def tunnel(port: int) -> str:
+    """A command that holds a tunnel to a port, and prints the answer once the proxy has connected."""
     connect = f"printf 'CONNECT localhost:{port} HTTP/1.1\\r\\n\\r\\n'"
-    job = server.start(f"exec 3<>/dev/tcp/{PROXY[0]}/{PROXY[1]}; {connect} >&3; head -1 <&3; sleep 60")
-    assert "200" in server.call("TaskOutput", task_id=job, until="output").text
-    return job
+    return f"exec 3<>/dev/tcp/{PROXY[0]}/{PROXY[1]}; {connect} >&3; head -1 <&3; sleep 60"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root sees whose a connection is")
 def test_the_proxy_is_held(network: Network) -> None:
-    job = _hold_open(network.server, network.secure.port)
+    job = network.server.start(tunnel(network.secure.port))
+    assert "200" in network.server.call("TaskOutput", task_id=job, until="output").text
     rows = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()]
     # Other tests may use the same port for connections elsewhere.
     ends = [f":{port:04X}" for port in (network.secure.peers[-1], network.secure.port)]
@@ -279,13 +278,21 @@ def test_the_proxy_is_held(network: Network) -> None:
     assert re.search(r"CapEff:\t0+\n(.*\n)*NoNewPrivs:\t1\nSeccomp:\t2", status), status
 
 
-def test_every_connection_is_in_the_audit_log_when_the_server_has_ended() -> None:
+async def test_a_refusal_is_told_to_its_session_and_every_connection_is_in_the_audit_log_at_the_end() -> None:
     with scene(USERS[0]) as made, site(made.root) as used, site(made.root) as held:
-        hosts = [word for one in (used, held) for word in ("--allow-domain", f"localhost:{one.port}")]
-        with serving(made, WORKSPACE_WRITE, "--network", "hosts", *hosts) as server:
-            server.bash(f"curl -sS -d 12345 http://localhost:{used.port}/; curl -sS https://b.example/; true")
-            _hold_open(server, held.port)
-        log = (made.state / "audit").glob("*.jsonl")
+        flags = ["--network", "hosts"]
+        flags += [word for one in (used, held) for word in ("--allow-domain", f"localhost:{one.port}")]
+        setup = live.Setup(root=made.root, home=made.base, around=as_user(made), flags=flags)
+        with live.serving(setup, "http") as url:
+            async with two_sessions(url, live.ERAS[1]) as (one, other):
+                opened = await called(other, "bash", command=tunnel(held.port), run_in_background=True)
+                (job,) = set(re.findall(r"bg_\w+", opened))
+                assert "200" in await called(other, "TaskOutput", task_id=job, until="output")
+                script = f"curl -sS -d 12345 http://localhost:{used.port}/; curl -sS https://b.example/"
+                assert "--allow-domain b.example" in await called(one, "bash", command=script)
+                state = await called(other, "TaskOutput", task_id=job, until="now")
+                assert "b.example" not in state + await called(other, "bash", command="true")
+        log = (made.base / "state/audit").glob("*.jsonl")
         lines = [json.loads(line) for file in log for line in file.read_text(encoding="utf-8").splitlines()]
     entries = {one["name"]: one for one in lines if one["tool"] == "connection"}
     verdicts = {name: one["verdict"] for name, one in entries.items()}
@@ -349,20 +356,6 @@ def test_the_list_decides_by_name_port_and_address() -> None:
     for wrong in ("", "*", "https://a", "a/b", "a:0", "a:b", "domain:a", "a b", "127.1", "user@a"):
         with pytest.raises(ValueError, match="is not a host"):
             parse_allowed_host(wrong)
-
-
-async def test_a_refusal_is_told_to_the_session_that_it_concerns() -> None:
-    flags = ("--network", "hosts", "--allow-domain", "a.example")
-    with scene(USERS[0]) as made:
-        setup = live.Setup(root=made.root, home=made.base, around=as_user(made), flags=flags)
-        with live.serving(setup, "http") as url:
-            async with two_sessions(url, live.ERAS[1]) as (one, other):
-                started = await called(other, "bash", command="sleep 60", run_in_background=True)
-                said = await called(one, "bash", command="curl -sS http://b.example")
-                assert "--allow-domain b.example" in said
-                (job,) = set(re.findall(r"bg_\w+", started))
-                state = await called(other, "TaskOutput", task_id=job, until="now")
-                assert "b.example" not in state + await called(other, "bash", command="true")
 
 
 def test_doctor_prints_the_hosts_of_package_managers_outside_of_the_roots(tmp_path: Path) -> None:
