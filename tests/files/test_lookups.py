@@ -1,16 +1,12 @@
 """Paths that clients give are followed where a file system that does not answer stops nobody else."""
 
 import ctypes
-import errno
 import os
-import stat
-import struct
 import threading
 from collections.abc import Callable, Generator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from select import select
 
 import anyio
 import mcp_types as mcp
@@ -26,33 +22,10 @@ from tests.support.workshop import granted
 
 _DETACH = 2
 
-_FOLDER, _FILE = 1, 2
-"""The folder that is mounted, and the file `f` in it."""
-
-_SECONDS = 60
-"""How long the kernel may keep an answer."""
-
-
-class _Operation:
-    """Numbers of linux/fuse.h."""
-
-    LOOKUP, FORGET, GETATTR, OPEN, INIT, INTERRUPT, FORGET_MANY = 1, 2, 3, 14, 26, 36, 42
-    OPENDIR, READDIR, RELEASEDIR = 27, 28, 29
-
-
-_UNANSWERED = (
-    _Operation.OPEN,
-    # The kernel wants no answer to these.
-    *(_Operation.FORGET, _Operation.INTERRUPT, _Operation.FORGET_MANY),
-)
-
 
 @contextmanager
-def hung_mount(folder: Path, *, answers_look_ups: bool = False) -> Generator[None]:
+def hung_mount(folder: Path) -> Generator[None]:
     """A FUSE file system on `folder` that nobody serves: who looks into it waits until the context ends.
-
-    With `answers_look_ups` it has the file `f`, which no list of the folder names, and only who opens that
-    waits.
 
     Skips the test where this machine lets nobody mount one.
     """
@@ -62,63 +35,16 @@ def hung_mount(folder: Path, *, answers_look_ups: bool = False) -> Generator[Non
     except OSError as error:
         pytest.skip(f"no FUSE here: {error}")
     options = f"fd={server},rootmode=40000,user_id=0,group_id=0,allow_other"
-    end, ended = os.pipe()
-    thread = threading.Thread(target=_answer_look_ups, args=(server, end))
     try:
         if libc.mount(b"test", str(folder).encode(), b"fuse", 0, options.encode()):
             pytest.skip(f"nothing can be mounted here: {os.strerror(ctypes.get_errno())}")
-        if answers_look_ups:
-            thread.start()
         try:
             yield
         finally:
             libc.umount2(str(folder).encode(), _DETACH)
     finally:
-        os.close(ended)
-        if answers_look_ups:
-            thread.join()
-        os.close(end)
         # Now everybody who waits gets an error.
         os.close(server)
-
-
-def _answer_look_ups(server: int, end: int) -> None:
-    while server in select([server, end], [], [])[0]:
-        try:
-            request = os.read(server, 1 << 18)
-        except OSError:
-            # It is no longer mounted.
-            return
-        operation, unique, node = struct.unpack_from("=4xIQQ", request)
-        if operation in _UNANSWERED:
-            continue
-        error, body = _answer(operation, node, request[40:].rstrip(b"\0"))
-        # Who asked may have given up.
-        with suppress(OSError):
-            os.write(server, struct.pack("=IiQ", 16 + len(body), -error, unique) + body)
-
-
-def _answer(operation: int, node: int, name: bytes) -> tuple[int, bytes]:
-    match operation:
-        case _Operation.LOOKUP if name != b"f":
-            return errno.ENOENT, b""
-        case _Operation.LOOKUP:
-            return 0, struct.pack("=QQQQII", _FILE, 0, _SECONDS, _SECONDS, 0, 0) + _attributes(_FILE)
-        case _Operation.GETATTR:
-            return 0, struct.pack("=QII", _SECONDS, 0, 0) + _attributes(node)
-        case _Operation.INIT:
-            return 0, struct.pack("=IIIIHHIIHHI28x", 7, 31, 1 << 16, 0, 16, 12, 1 << 16, 1, 1, 0, 0)
-        case _Operation.OPENDIR:
-            return 0, struct.pack("=QII", 0, 0, 0)
-        case _Operation.READDIR | _Operation.RELEASEDIR:
-            return 0, b""
-        case _:
-            return errno.ENOSYS, b""
-
-
-def _attributes(node: int) -> bytes:
-    mode = stat.S_IFDIR | 0o755 if node == _FOLDER else stat.S_IFREG | 0o644
-    return struct.pack("=6Q10I", node, 8, 1, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
 
 class Hung:
@@ -140,6 +66,28 @@ class Hung:
             await self.lookups.run(client, self.work)
         except TimedOut:
             self.refused += 1
+
+    async def read(self, client: str) -> None:
+        await self.lookups.read(client, 1, self.work)
+
+
+async def test_hung_reads_of_one_client_on_one_file_system_leave_room_for_others() -> None:
+    lookups = PathLookups()
+    hung = Hung(lookups)
+    try:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(THREADS_OF_ONE + 3):
+                    tasks.start_soon(hung.read, "one")
+                while hung.began < THREADS_OF_ONE:
+                    await anyio.sleep(0.001)
+                assert await lookups.read("one", 2, lambda: "found") == "found"
+                assert await lookups.read("other", 1, lambda: "found") == "found"
+                assert hung.began == THREADS_OF_ONE
+                hung.go.set()
+            assert hung.began == THREADS_OF_ONE + 3
+    finally:
+        hung.go.set()
 
 
 async def test_hung_look_ups_of_one_client_leave_room_for_others_and_count_until_they_end() -> None:
@@ -185,68 +133,28 @@ async def test_an_error_of_a_look_up_is_the_callers() -> None:
             await anyio.sleep(0.001)
 
 
-@pytest.mark.parametrize("given", ["path", "roots", "policy"])
-async def test_a_path_on_a_file_system_that_does_not_answer_is_an_error(given: str, tmp_path: Path) -> None:
+async def test_a_path_on_a_file_system_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     host = replace(machine(tmp_path), lookups=PathLookups(seconds=0.2))
     place = tmp_path / "root/mount"
     place.mkdir()
-    person = Person()
-    if given == "roots":
-        person.works_in = [f"{place}/sub"]
-    elif given == "policy":
-        person.confines_itself_to = ClientRestrictions(named="x", areas=({f"{place}/sub": True},))
-    path = f"{place}/f" if given == "path" else "f"
+    areas = ClientRestrictions(named="x", areas=({f"{place}/sub": True},))
     with hung_mount(place), anyio.fail_after(10):
-        result = await dispatcher(host).call("read_file", {"path": path}, person)
-    assert result.error == "timed_out"
-    assert "does not answer" in result.text
+        for path, person in (
+            (f"{place}/f", Person()),
+            ("f", Person(works_in=[f"{place}/sub"])),
+            ("f", Person(confines_itself_to=areas)),
+        ):
+            result = await dispatcher(host).call("read_file", {"path": path}, person)
+            assert result.error == "timed_out"
+            assert "does not answer" in result.text
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Path, str]]:
-    """The root of a server that tests share, and its address."""
-    setup = Setup.below(tmp_path_factory.mktemp("served"))
-    (setup.root / "f").write_text("content\n", encoding="utf-8")
-    with serving(setup, "http") as url:
-        yield setup.root, url
-
-
-@pytest.mark.xdist_group("served")
-async def test_a_hung_mount_of_one_client_stops_no_other(served: tuple[Path, str], tmp_path: Path) -> None:
-    _, url = served
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    answers: list[str] = []
-
-    async def roots(_: object) -> mcp.ListRootsResult:
-        return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(f"file://{elsewhere}/sub"))])
-
-    with hung_mount(elsewhere):
-        with anyio.fail_after(30):
-            async with (
-                connected_to(url, "http", mode="legacy", list_roots_callback=roots) as stuck,
-                connected_to(url, "http", mode="legacy") as other,
-                anyio.create_task_group() as tasks,
-            ):
-
-                async def read() -> None:
-                    answers.append(text(await stuck.call_tool("read_file", {"path": "f"})))
-
-                tasks.start_soon(read)
-                for _ in range(3):
-                    assert "content" in text(await other.call_tool("read_file", {"path": "f"}))
-                    await stuck.send_ping()
-                assert answers == []
-    assert "does not answer" in answers[0]
-
-
-@pytest.mark.xdist_group("served")
-async def test_opening_and_reading_what_does_not_answer_stops_no_other(served: tuple[Path, str]) -> None:
-    root, url = served
-    mount = root / "mount"
-    mount.mkdir()
-    (root / "own").mkdir()
-    (root / "own/f").write_text("content\n", encoding="utf-8")
+async def test_a_hung_mount_of_one_client_stops_no_other(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path)
+    mount = setup.root / "mount"
+    for folder in (mount, setup.root / "own"):
+        folder.mkdir()
+    (setup.root / "own/f").write_text("content\n", encoding="utf-8")
     stuck_calls = (
         *(("read_file", {"path": "mount/f"}) for _ in range(THREADS_OF_ONE + 4)),
         ("grep_search", {"pattern": "x", "path": "mount/f"}),
@@ -254,19 +162,38 @@ async def test_opening_and_reading_what_does_not_answer_stops_no_other(served: t
         ("bash", {"command": "cat f", "cwd": "mount"}),
         ("git_status", {"path": "mount"}),
     )
+    answers, answered = list[str](), anyio.Event()
+
+    async def roots(_: object) -> mcp.ListRootsResult:
+        return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(f"file://{mount}/sub"))])
+
     async with AsyncExitStack() as stack:
-        stack.enter_context(hung_mount(mount, answers_look_ups=True))
-        stuck, other = [await stack.enter_async_context(connected_to(url, "http")) for _ in "12"]
+        url = stack.enter_context(serving(setup, "http"))
+        stack.enter_context(hung_mount(mount))
+        lost, stuck, other = [
+            await stack.enter_async_context(connected_to(url, "http", mode="legacy", **options))
+            for options in ({"list_roots_callback": roots}, {}, {})
+        ]
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
+
+                async def read() -> None:
+                    answers.append(text(await lost.call_tool("read_file", {"path": "own/f"})))
+                    answered.set()
+
+                tasks.start_soon(read)
                 for name, arguments in stuck_calls:
                     tasks.start_soon(stuck.call_tool, name, arguments)
                 for _ in range(3):
                     assert "content" in text(await other.call_tool("read_file", {"path": "own/f"}))
-                    found = await other.call_tool("grep_search", {"pattern": "con", "path": "own"})
-                    assert "own/f" in text(found)
+                    await lost.send_ping()
                     await stuck.list_tools()
+                assert answers == []
+                found = await other.call_tool("grep_search", {"pattern": "con", "path": "own"})
+                assert "own/f" in text(found)
+                await answered.wait()
                 tasks.cancel_scope.cancel()
+    assert "does not answer" in answers[0]
 
 
 async def test_a_client_computes_one_thing_at_a_time_and_leaves_others_room(tmp_path: Path) -> None:
