@@ -47,7 +47,7 @@ from tests.support.confinement import (
     visible_folder,
 )
 from tests.support.processes import broker, call, outcome, sandbox_in
-from tests.support.sessions import EACH_ONCE
+from tests.support.sessions import PAIRS
 from tests.support.workbench import dispatcher, machine
 from tests.support.workshop import workshop
 
@@ -475,7 +475,13 @@ class Listening:
         return live.connected_to(self.url, "http", mode="legacy", list_roots_callback=works_in(folders))
 
 
-@pytest.fixture(scope="module", params=EACH_ONCE)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(pair, id="-".join(pair), marks=[pytest.mark.xdist_group(pair[0]), *marks])
+        for pair, marks in zip(PAIRS, ([pytest.mark.long], []), strict=True)
+    ],
+)
 def narrowed(request: pytest.FixtureRequest) -> Generator[Listening]:
     """With the folders `mine` and `theirs` in its root, a second root, a rule, and a language server."""
     user, mode = request.param
@@ -563,13 +569,20 @@ async def test_a_root_that_holds_the_system_cannot_be_narrowed_and_the_error_say
     assert "ran\n" not in said
 
 
-def test_a_request_to_the_broker_only_narrows(tmp_path: Path) -> None:
-    sandbox = sandbox_in(tmp_path)
-    (root,) = sandbox.roots
-    elsewhere = (("/etc",), ("/",), (), (f"{root}/../outside",), (f"{root}2",), (root, "/etc"))
-    with broker(sandbox=sandbox) as started:
-        for roots in elsewhere:
-            end, said = outcome(started, Script(script="echo ran", timeout=10, roots=roots), cwd=root)
-            assert ("refused" in end, said) == (True, ""), (roots, end)
-        end, said = outcome(started, Script(script="echo ran", timeout=10, roots=(root,)), cwd=root)
-    assert said == "ran\n", end
+def test_a_request_to_the_broker_only_narrows() -> None:
+    """In read-only; real clients work in workspace-write here, and in both modes in the step `long`."""
+    with visible_folder() as folder:
+        sandbox = sandbox_in(folder)
+        (root,) = sandbox.roots
+        for name, word in CONTENT.items():
+            put(Path(root, name, "f"), word)
+        elsewhere = (("/etc",), ("/",), (), (f"{root}/../outside",), (f"{root}2",), (root, "/etc"))
+        with broker(sandbox=sandbox) as started:
+            for roots in elsewhere:
+                end, said = outcome(started, Script(script="echo ran", timeout=10, roots=roots), cwd=root)
+                assert ("refused" in end, said) == (True, ""), (roots, end)
+            mine = f"{root}/mine"
+            reading = Script(script=f"cat f; cat ../theirs/f {root}/theirs/f", timeout=10, roots=(mine,))
+            end, said = outcome(started, reading, cwd=mine)
+    assert "mine\n" in said, end
+    assert WORD not in said

@@ -16,9 +16,6 @@ from tests.support.confinement import READ_ONLY, USERS, WORKSPACE_WRITE
 PAIRS = ((USERS[0], READ_ONLY), (USERS[-1], WORKSPACE_WRITE))
 """Each user and each mode, where nothing depends on the pair of them."""
 
-EACH_ONCE = [pytest.param(one, id="-".join(one), marks=pytest.mark.xdist_group(one[0])) for one in PAIRS]
-"""For a fixture."""
-
 _EACH_PAIR = [pytest.param(*one, id="-".join(one), marks=pytest.mark.xdist_group(one[0])) for one in PAIRS]
 
 each_once = pytest.mark.parametrize(("user", "mode"), _EACH_PAIR)
