@@ -369,13 +369,15 @@ async def test_a_path_of_the_servers_kind_is_checked_before_the_function_sees_it
 
 
 @pytest.mark.requirement("SW-39", "SW-89")
-async def test_it_runs_exactly_where_the_mode_allows_what_it_declares(tmp_path: Path) -> None:
+async def test_it_runs_where_the_mode_allows_what_it_declares_and_as_long_as_it_says(tmp_path: Path) -> None:
     for permission, ceiling in product(Permission, Permission):
         server = served(tmp_path, made(permission=permission), ceiling=ceiling)
         assert (await call(server, "made")).error == (None if permission <= ceiling else "denied")
         assert bool(server.listed()) == (permission <= ceiling)
     reading = served(tmp_path, made(is_read_only=True))
     assert (await reading.call("made", {}, Person(works_in=()))).error == "denied"
+    limits = [as_entry(made(deadline=seconds)).spec for seconds in (60.0, 61.0)]
+    assert [(spec.limits.deadline, spec.may_be_long) for spec in limits] == [(60.0, False), (61.0, True)]
 
 
 class Shortened(BaseModel):
@@ -392,17 +394,6 @@ async def test_rules_match_every_text_in_its_arguments_as_it_was_sent(tmp_path: 
     server = served(tmp_path, tool, deny=["open_it(secret*)"])
     assert (await call(server, "open_it", path="secrets")).error == "denied"
     assert (await call(server, "open_it", path="other")).text == "other"
-
-
-async def test_a_call_that_takes_too_long_is_ended_and_one_that_may_can_be_followed(tmp_path: Path) -> None:
-    async def forever(_: ToolContext) -> None:
-        await anyio.sleep_forever()
-
-    def limited(deadline: float) -> BuiltTool:
-        return define_tool("forever", "It never ends.", forever, is_read_only=True, deadline=deadline)
-
-    assert (await call(served(tmp_path, limited(0.05)), "forever")).error == "timed_out"
-    assert [as_entry(limited(seconds)).spec.may_be_long for seconds in (60.0, 61.0)] == [False, True]
 
 
 # --- registry --------------------------------------------------------------------------------------------

@@ -62,22 +62,17 @@ covered, so the kernel refuses another."""
 DOCTOR = (sys.executable, "-m", "mcp_toolserver", "doctor")
 
 
-def _remedy(*before: str) -> str:
+def test_the_doctor_names_exactly_the_flags_that_the_container_lacks() -> None:
     with visible_folder() as base:
         (base / "work").mkdir()
-        flags = ("--json", "--permission-mode", "workspace-write")
         places = ("--root", str(base / "work"), "--state-dir", str(base / "state"))
-        printed = ran([*before, *DOCTOR, *flags, *places], env=os.environ)
+        doctor = (*DOCTOR, "--json", "--permission-mode", "workspace-write", *places)
+        printed = ran([*_container(PODMAN), *around("user-namespaces"), *doctor], env=os.environ)
     assert printed.returncode == 2, printed.stderr
     found = {finding["what"]: finding for finding in json.loads(printed.stdout)["findings"]}
-    assert found["commands"]["standing"] == "missing"
-    return found["commands"]["remedy"]
-
-
-def test_the_doctor_names_exactly_the_flags_that_the_container_lacks() -> None:
     flags = "--security-opt seccomp=unconfined --security-opt unmask=ALL"
-    remedy = _remedy(*_container(PODMAN), *around("user-namespaces"))
-    assert remedy == f"this is a container: add to podman run: {flags}"
+    assert found["commands"]["standing"] == "missing"
+    assert found["commands"]["remedy"] == f"this is a container: add to podman run: {flags}"
 
 
 HOST = replace(LINUX, container="Docker")
