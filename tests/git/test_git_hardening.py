@@ -28,6 +28,7 @@ from mcp_toolserver.runtime.sandbox.broker.messages import Program, decode, enco
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, Helper, SandboxPlan, plan_for
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
 from tests.git.hostile_git import GIT, Asked, Lair, asker, asking, user_environment
+from tests.git.served import PROGRAMS
 from tests.support.processes import FULL, broker
 from tests.support.snapshot import snapshot
 
@@ -237,18 +238,12 @@ async def test_an_object_that_is_missing_is_not_fetched(lair: Lair, ask: Asked) 
 # --- settings that subcommands read which are not asked here ----------------------------------------------
 
 FOR_CHANGES = (
-    *("core.editor", "sequence.editor", "core.pager", "core.sshCommand", "core.gitProxy", "core.askPass"),
-    *("credential.helper", "credential.https://example.invalid.helper", "interactive.diffFilter"),
-    *(
-        "gpg.program",
-        "gpg.openpgp.program",
-        "gpg.ssh.program",
-        "gpg.x509.program",
-        "gpg.ssh.defaultKeyCommand",
-    ),
-    *("alias.st", "pager.log", "merge.odd.driver", "submodule.module.update", "core.alternateRefsCommand"),
-    *("trailer.odd.command", "trailer.odd.cmd", "filter.odd.smudge", "core.hooksPath"),
-    *("remote.origin.uploadpack", "remote.origin.receivepack"),
+    # What only the user's own configuration may name is not overridden.
+    *(name for name in PROGRAMS if name != "uploadpack.packObjectsHook"),
+    *("core.gitProxy", "credential.https://example.invalid.helper", "interactive.diffFilter", "pager.log"),
+    *("gpg.x509.program", "gpg.ssh.defaultKeyCommand", "submodule.module.update", "core.hooksPath"),
+    *("core.alternateRefsCommand", "trailer.odd.cmd", "remote.origin.uploadpack"),
+    "remote.origin.receivepack",
 )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbformat import v4
 
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.tools.files.notebook_edit import TOOL
@@ -162,12 +161,6 @@ async def test_numbers_and_escapes_that_python_would_write_otherwise_stay(bench:
     for arguments in ({"new_source": "1"}, {"new_source": "1", "cell_type": "raw"}):
         after = await edited(bench, before, cell_id="a", **arguments)
         assert odd in after
-
-
-async def test_a_backslash_before_a_letter_u_is_no_escape(bench: Bench) -> None:
-    notebook = plain(made(v4.new_code_cell(r"'\u00e4'", id="a")))
-    after = await edited(bench, written(notebook), cell_id="a", new_source="'ö'")
-    assert "ö".encode() in after
 
 
 # --- encodings -------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from itertools import islice, product
 from typing import Any
 
 from mcp_toolserver.text.notebook.edit import CellType, Mode, edit
-from mcp_toolserver.text.notebook.notebook import parsed, parts
+from mcp_toolserver.text.notebook.notebook import parsed
 from tests.notebook.notebooks import made, plain
 
 LAYOUTS: tuple[dict[str, Any], ...] = (
@@ -108,11 +108,3 @@ def test_white_space_of_any_kind_is_kept() -> None:
             assert (before[0], before[2]) == (after[0], after[2])
             assert (after[1][0], after[1][-1]) == (before[1][0], before[1][-1])
             assert json.loads(done.text)
-
-
-def test_elements_lie_where_they_are_said_to_lie() -> None:
-    text = ' [ 1 , "a]" ,\n[2, []],{} ]rest'
-    found, end = parts(text, 1, "[]")
-    assert [text[part.start : part.end] for part in found.values()] == ["1", '"a]"', "[2, []]", "{}"]
-    assert text[end:] == "rest"
-    assert parts("[ ]", 0, "[]") == ({}, 3)
