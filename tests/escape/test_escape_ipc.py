@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cases import rows
-from tests.support.confinement import SECRET, USERS, Server, scene
+from tests.support.confinement import SECRET, Server, visible_folder
 from tests.support.sessions import each_once
 
 ROOT = os.geteuid() == 0
@@ -147,7 +147,7 @@ def targets() -> Generator[Targets]:
         shared = Path(f"/dev/shm/{name}")
         shared.touch()
         stack.callback(shared.unlink)
-        outside = stack.enter_context(scene(USERS[0])).outside
+        outside = stack.enter_context(visible_folder())
         known: dict[str, object] = {
             "port": listener.getsockname()[1],
             "port6": six.getsockname()[1],

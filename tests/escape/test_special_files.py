@@ -9,13 +9,13 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.support.confinement import WORKSPACE_WRITE, put, scene, serving
+from tests.support.confinement import WORKSPACE_WRITE, Server, put
 from tests.support.sessions import each_once
 
 USE = """
@@ -90,6 +90,7 @@ class Specials:
             if path.exists():
                 path.chmod(0o666)
                 self.paths.append(path)
+                self._stack.callback(path.unlink)
 
     def reached(self, lines: str) -> set[str]:
         """Of what a command said, the paths that it reached; a pipe only if something came out of it."""
@@ -115,22 +116,22 @@ def of_kinds(paths: list[Path], kinds: set[str]) -> Iterator[str]:
 
 
 @each_once
-def test_special_files_are_reached_only_where_a_command_may_write(user: str, mode: str) -> None:
-    with scene(user) as made, specials() as there:
-        places = (made.outside, made.home, made.root, made.root / "d")
-        for folder in places:
-            there.make(folder, "before")
+def test_special_files_are_reached_only_where_a_command_may_write(
+    servers: Callable[[str, str], Server], user: str, mode: str
+) -> None:
+    """Each command looks for them anew, so those that were there before the server are no other case."""
+    server = servers(user, mode)
+    made = server.scene
+    with specials() as there:
+        for folder in (made.outside, made.home, made.root, made.root / "d"):
+            there.make(folder, "special")
         made.own()
-        with serving(made, mode) as server:
-            for folder in places:
-                there.make(folder, "after")
-            made.own()
-            use = f"python3 -I -c {shlex.quote(USE)} {shlex.join([*map(str, there.paths), *KERNEL])}"
-            reached = there.reached(server.bash(use))
-        inside = [path for path in there.paths if path.is_relative_to(made.root)]
-        allowed = WRITABLE if mode == WORKSPACE_WRITE else ALWAYS
-        outside = [path for path in there.paths if path not in inside]
-        assert reached == {*of_kinds(inside, allowed), *of_kinds(outside, ALWAYS)}
+        use = f"python3 -I -c {shlex.quote(USE)} {shlex.join([*map(str, there.paths), *KERNEL])}"
+        reached = there.reached(server.bash(use))
+    inside = [path for path in there.paths if path.is_relative_to(made.root)]
+    allowed = WRITABLE if mode == WORKSPACE_WRITE else ALWAYS
+    outside = [path for path in there.paths if path not in inside]
+    assert reached == {*of_kinds(inside, allowed), *of_kinds(outside, ALWAYS)}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="most of it takes root")

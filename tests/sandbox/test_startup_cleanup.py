@@ -203,7 +203,7 @@ def unused_cache(setup: Setup) -> Path:
     cache = setup.home / "state/caches" / secrets.token_hex(8)
     (cache / "files").mkdir(parents=True)
     folder = os.open(cache / "files", os.O_PATH)
-    for _ in range(3_000):
+    for _ in range(2_100):
         os.mkdir("d", dir_fd=folder)
         above, folder = folder, os.open("d", os.O_PATH, dir_fd=folder)
         os.close(above)
