@@ -62,7 +62,7 @@ def test_the_gate_runs_everything_on_linux_and_on_macos_names_what_it_leaves_out
     everything = {file.relative_to(ROOT) for file in (ROOT / "tests").rglob("test_*.py")}
     assert run | out == everything
     assert not run & out
-    assert {Path("tests/files/test_patch.py"), Path("tests/setup/test_setup_macos.py")} <= run
+    assert {Path("tests/files/test_patch.py"), Path("tests/setup/test_setup.py")} <= run
     assert {Path("tests/sandbox/test_bubblewrap.py"), Path("tests/sandbox/test_process_locks.py")} <= out
     assert set(gate.DESELECTED) <= set(gate.left_out())
     for name in gate.DESELECTED:

@@ -31,10 +31,10 @@ from tests.support.processes import (
     asked,
     broker,
     outcome,
+    parent,
     processes,
     sandbox_in,
     state,
-    status,
     until,
 )
 
@@ -383,10 +383,6 @@ async def test_the_dead_are_buried_while_a_command_runs(at: Broker) -> None:
     with asked(at, script) as command:
         supervisor = int(await asyncio.to_thread(command.line))
         await until(lambda: [state(pid) for pid in processes() if parent(pid) == supervisor] == ["S"])
-
-
-def parent(pid: int) -> int:
-    return int(status(pid).get("PPid", 0))
 
 
 @LINUX

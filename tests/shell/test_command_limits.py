@@ -28,10 +28,10 @@ from tests.support.processes import (
     asked,
     call,
     outcome,
+    parent,
     processes,
     python,
     served,
-    status,
     until,
 )
 
@@ -452,11 +452,6 @@ def test_the_time_of_children_that_are_gone_is_counted() -> None:
     burn = program("import time\nwhile time.process_time() < 0.25:\n    pass")
     assert measured(under(f"bash -c {shlex.quote(f'{burn}; echo ready; read')}")).cpu_seconds >= 0.2
     assert measured("echo ready; read").cpu_seconds < 0.2
-
-
-def parent(pid: int) -> int:
-    """0 for a process that is gone."""
-    return int(status(pid).get("PPid", 0))
 
 
 def test_both_ways_of_looking_see_the_same(tmp_path: Path) -> None:

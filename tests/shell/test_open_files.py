@@ -13,7 +13,7 @@ from mcp import Client
 
 from tests.support.confinement import FULL, WORKSPACE_WRITE
 from tests.support.live import SharedServers, text
-from tests.support.processes import PATIENCE, arguments, processes, status
+from tests.support.processes import PATIENCE, arguments, parent, processes
 
 TOO_MANY = re.compile("too many files are open", re.IGNORECASE)
 
@@ -35,7 +35,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory, mode: str) -> AsyncGe
     servers = SharedServers(tmp_path_factory.mktemp("files"))
     setup = servers.setup(mode)
     client = await servers.client(setup)
-    parents = {pid: int(status(pid).get("PPid", 0)) for pid in processes()}
+    parents = {pid: parent(pid) for pid in processes()}
     ours = {pid for pid in parents if str(setup.home / "state") in arguments(pid)}
     (server,) = (pid for pid in ours if parents[pid] == os.getpid())
     (broker,) = (pid for pid in ours if parents[pid] == server)

@@ -207,6 +207,11 @@ def state(pid: int) -> str:
     return status(pid).get("State", "")[:1]
 
 
+def parent(pid: int) -> int:
+    """0 for a process that is gone."""
+    return int(status(pid).get("PPid", 0))
+
+
 async def until(condition: Callable[[], object], seconds: float = 2 * PATIENCE) -> None:
     pause = 0.01
     with anyio.fail_after(seconds):
