@@ -94,20 +94,15 @@ async def test_a_cell_longer_than_an_answer_is_cut_and_says_so(bench: Bench) -> 
     assert note == f"[{ABOUT}: cell 0 of 2; go on with offset=1]"
 
 
-async def test_the_text_of_an_output_is_bounded_with_its_start_and_end(bench: Bench) -> None:
+async def test_the_text_and_the_number_of_outputs_are_bounded(bench: Bench) -> None:
+    stream = {"output_type": "stream", "name": "stderr"}
     text = "start\n" + "x" * 100_000 + "\nend\n"
-    result = await shown(
-        bench, written(made(code({"output_type": "stream", "name": "stdout", "text": text})))
-    )
-    assert len(result.text) < 5_000
+    outputs = [{**stream, "text": text}, *({**stream, "text": f"{number}\n"} for number in range(24))]
+    result = await shown(bench, written(made(code(*outputs))))
+    assert len(result.text) < 6_000
     assert "\tstart\n" in result.text
     assert "\tend\n" in result.text
     assert "characters of it are left out;" in result.text
-
-
-async def test_more_outputs_than_twenty_are_counted(bench: Bench) -> None:
-    outputs = [{"output_type": "stream", "name": "stderr", "text": f"{number}\n"} for number in range(25)]
-    result = await shown(bench, written(made(code(*outputs))))
     assert result.text.count("[output stderr]") == 20
     assert "[5 more outputs are left out;" in result.text
 

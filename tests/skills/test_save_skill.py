@@ -55,21 +55,10 @@ async def test_a_file_of_the_user_that_comes_later_counts_and_is_reported(tmp_pa
 
 
 WRONG: tuple[dict[str, object], ...] = (
-    {"name": "Tidy"},
-    {"name": "../tidy"},
-    {"name": "a" * 65},
-    {"name": ""},
-    {"name": "tidy\n"},
-    {"promptTemplate": "  \n"},
-    {"promptTemplate": "x" * 65_537},
-    {"promptTemplate": "a\u202eb"},
-    {"promptTemplate": "a\x1b[2Jb"},
-    {"description": ""},
-    {"description": "x" * 1_025},
-    {"description": "a\x00b"},
-    {"aliases": ["Not Kebab"]},
-    {"aliases": [f"a{number}" for number in range(9)]},
-    {"whenToUse": " "},
+    *({"name": name} for name in ("Tidy", "../tidy", "a" * 65, "tidy\n")),
+    *({"promptTemplate": text} for text in ("  \n", "x" * 65_537, "a\u202eb", "a\x1b[2Jb")),
+    *({"description": text} for text in ("", "x" * 1_025, "a\x00b")),
+    *({"aliases": ["Not Kebab"]}, {"aliases": [f"a{number}" for number in range(9)]}, {"whenToUse": " "}),
 )
 
 

@@ -138,16 +138,6 @@ async def test_a_rule_that_asks_is_asked_about_a_prompt_and_not_about_a_list(
         assert len(asked) == 1
 
 
-async def test_files_of_skills_are_neither_completed_nor_watched(tmp_path: Path) -> None:
-    async with skilled(tmp_path, {RELEASE: GOOD}) as made, made.client() as client:
-        assert await completed(client, "skill://{name}/{+path}", "x", "name") == []
-        with pytest.raises(MCPError, match="no change notifications"):
-            await client.session.send_request(
-                mcp.SubscribeRequest(params=mcp.SubscribeRequestParams(uri="skill://release/SKILL.md")),
-                mcp.EmptyResult,
-            )
-
-
 class _Request(mcp.Request[dict[str, Any], str]):
     """A request of the extension."""
 
@@ -241,18 +231,19 @@ async def test_what_is_no_skill_is_an_error_and_what_is_not_in_its_folder_is_not
             assert refused.value.error.code == mcp.INVALID_PARAMS, uri
         for path in ("../unnamed/SKILL.md", "%2e%2e/unnamed/SKILL.md", "/etc/passwd", "x", "%ff"):
             assert "the secret" not in str(await refusal(client, f"skill://release/{path}"))
+        # Files of skills are neither completed nor watched.
+        assert await completed(client, "skill://{name}/{+path}", "x", "name") == []
+        watched = mcp.SubscribeRequestParams(uri="skill://release/SKILL.md")
+        with pytest.raises(MCPError, match="no change notifications"):
+            await client.session.send_request(mcp.SubscribeRequest(params=watched), mcp.EmptyResult)
 
 
 async def test_a_skill_over_the_limits_of_the_extension_is_left_out(tmp_path: Path) -> None:
-    files = {
-        f".agents/skills/{name}/SKILL.md": skill(name=name, description="d")
-        for name in ("large", "huge", "many", "small")
-    }
+    skills = {name: skill(name=name, description="d") for name in ("large", "huge", "many", "small")}
+    files = {f".agents/skills/{name}/SKILL.md": text for name, text in skills.items()}
+    files |= {f".agents/skills/large/{number}": "\0" * (MAX_BYTES // 2) for number in range(3)}
+    files |= {f".agents/skills/many/{number}": "" for number in range(MAX_FILES)}
     async with skilled(tmp_path, files) as made, made.client() as client:
-        for number in range(3):
-            made.write(f".agents/skills/large/{number}", b"\0" * (MAX_BYTES // 2))
-        for number in range(MAX_FILES):
-            made.write(f".agents/skills/many/{number}", "")
         made.write(".agents/skills/huge/x", "")
         os.truncate(made.root / ".agents/skills/huge/x", 100_000_000)
         listed = await _ask(client, "skills/list")
