@@ -177,8 +177,6 @@ def change_everything(server: Server) -> None:
     done(server.call("git_status"))
     refused(server.call("ExitWorktree", id=worktree_id(said), action="remove"), "three")
     done(server.call("ExitWorktree", id=worktree_id(said), action="remove", discard_changes=True))
-    with worktree(server, "y"):
-        pass
 
 
 @contextmanager

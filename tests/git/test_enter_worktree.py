@@ -205,7 +205,9 @@ async def test_what_is_taken_is_left_alone(at: Bench) -> None:
     await at.enter("other")
 
 
-async def test_where_no_worktree_can_be_made_the_error_says_why(at: Bench) -> None:
+async def test_where_no_worktree_can_be_made_the_error_says_why(
+    at: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     around = at.lair.folder
     at.lair.git("init", "-q", "--bare", str(around / "bare"))
     at.lair.git("init", "-q", str(around / "empty"))
@@ -216,16 +218,13 @@ async def test_where_no_worktree_can_be_made_the_error_says_why(at: Bench) -> No
         ("empty", "invalid_input", "make the first with git_commit"),
     ):
         assert why in await at.enter_refused(kind, path=str(around / path))
-    at.lair.git("sparse-checkout", "set", "deep")
-    assert "sparse" in await at.enter_refused("invalid_input")
-
-
-async def test_there_is_a_limit_of_files_and_bytes(at: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_FILES", "MAX_BYTES"):
         with monkeypatch.context() as changed:
             changed.setattr(work_trees, name, 1)
             assert "too much" in await at.enter_refused("invalid_input")
     assert not at.folder.exists()
+    at.lair.git("sparse-checkout", "set", "deep")
+    assert "sparse" in await at.enter_refused("invalid_input")
 
 
 async def test_a_rule_on_a_file_holds_in_a_worktree_and_for_git_too(tmp_path: Path, lair: Lair) -> None:

@@ -179,13 +179,10 @@ async def test_the_last_commit_is_replaced(at: GitTools) -> None:
     assert lair.git("status", "--porcelain") == "A  other\n"
 
 
-async def test_another_authors_commit_is_not_amended(at: GitTools) -> None:
-    at = at.like(author="m <n@example.org>")
-    assert "not by m <n@example.org>" in await refused(at, "denied", amend=True)
-
-
-async def test_a_pushed_commit_is_not_amended(at: GitTools) -> None:
+async def test_a_pushed_commit_and_one_of_another_author_are_not_amended(at: GitTools) -> None:
     lair = at.lair
+    another = at.like(author="m <n@example.org>")
+    assert "not by m <n@example.org>" in await refused(another, "denied", amend=True)
     lair.git("update-ref", "refs/remotes/origin/main", "HEAD")
     assert "pushed" in await refused(at, "denied", amend=True)
     lair.git("checkout", "-q", "--detach")
@@ -209,9 +206,15 @@ async def test_the_first_commit_can_be_made(at: GitTools) -> None:
     assert lair.git("log", "--format=%s", cwd=empty) == "m\n"
 
 
-async def test_an_operation_that_is_not_finished_is_in_the_way(at: GitTools) -> None:
+async def test_another_git_at_work_and_an_operation_that_is_not_finished_are_in_the_way(
+    at: GitTools,
+) -> None:
     lair = at.lair
-    lair.commit()
+    lock = lair.repository / ".git/index.lock"
+    lock.touch()
+    assert "index.lock" in await refused(at, "conflict", all=True)
+    lock.unlink()
+    await at.text("git_commit", message="m", all=True)
     lair.git("checkout", "-qb", "side", "HEAD~1")
     lair.write("file.txt", "side\n")
     lair.commit()
@@ -222,14 +225,6 @@ async def test_an_operation_that_is_not_finished_is_in_the_way(at: GitTools) -> 
             lair.git(operation, "--abort")
     (lair.repository / ".git/MERGE_HEAD").unlink()
     assert "'file.txt': not merged" in await refused(at, "conflict", all=True)
-
-
-async def test_another_git_at_work_is_waited_for_by_the_caller(at: GitTools) -> None:
-    lock = at.lair.repository / ".git/index.lock"
-    lock.touch()
-    assert "index.lock" in await refused(at, "conflict", all=True)
-    lock.unlink()
-    await at.text("git_commit", message="m", all=True)
 
 
 async def test_a_repository_inside_is_left_out_and_can_be_named(at: GitTools) -> None:

@@ -3,7 +3,6 @@ written elsewhere, and while commands run."""
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,9 +30,6 @@ from tests.support.cases import until
 from tests.support.confinement import (
     FULL,
     USERS,
-    WORKSPACE_WRITE,
-    Scene,
-    Server,
     changed,
     git,
     put,
@@ -96,9 +92,10 @@ def test_git_writes_nowhere_but_in_the_git_folder(place: Place) -> None:
         (place.own / ".git" / part).symlink_to(outside)
     place.scene.own()
     before = place.scene.around()
-    refused(place.server.call("git_commit", message="m", paths=["own/tracked"]), "git could not change")
-    refused(place.server.call("git_branch", name="x", create=True, path="own"), "made no branch")
-    refused(place.server.call("EnterWorktree", name="x", path="own"), "git could not change")
+    call = place.server.call
+    refused(call("git_commit", message="m", paths=["own/tracked"]), "git could not change")
+    refused(call("git_branch", name="x", create=True, path="own"), "made no branch")
+    refused(call("EnterWorktree", name="x", path="own"), "git could not change")
     assert not changed(before, place.scene.around())
 
 
@@ -250,10 +247,6 @@ def test_a_named_pipe_that_a_program_would_wait_for_is_named(place: Place) -> No
 # --- worktrees -------------------------------------------------------------------------------------------
 
 
-def quarantined(at: Scene) -> set[str]:
-    return {str(path) for path in (at.state / "quarantine").rglob("*")}
-
-
 def test_the_folder_of_the_worktrees_is_a_real_one(place: Place) -> None:
     """ATTACK: it is a file, or a link to outside or to the hooks."""
     folder = place.own / ".worktrees"
@@ -301,8 +294,9 @@ def test_links_and_names_of_a_commit_lead_nowhere(place: Place) -> None:
 # --- while commands run ----------------------------------------------------------------------------------
 
 
-def comes_and_goes(place: Place) -> None:
-    before = quarantined(place.scene)
+def test_a_worktree_comes_and_goes_while_commands_run(place: Place) -> None:
+    quarantine = place.scene.state / "quarantine"
+    before = sorted(quarantine.rglob("*"))
     handles = [place.server.start("sleep 300; true"), place.server.start("touch own/ready; exec sleep 300")]
     until((place.own / "ready").exists)
     with worktree(place.server):
@@ -315,19 +309,7 @@ def comes_and_goes(place: Place) -> None:
     for handle in handles:
         assert "running for" in place.server.call("TaskOutput", task_id=handle, until="now").text
         done(place.server.call("TaskStop", task_id=handle))
-    assert quarantined(place.scene) == before
-
-
-def test_a_worktree_comes_and_goes_while_commands_run(place: Place) -> None:
-    comes_and_goes(place)
-
-
-@pytest.mark.long
-def test_one_comes_and_goes_where_commands_may_write_in_git_folders(
-    servers: Callable[[str, str], Server],
-) -> None:
-    with repository_in(servers(USERS[-1], WORKSPACE_WRITE)) as place:
-        comes_and_goes(place)
+    assert sorted(quarantine.rglob("*")) == before
 
 
 def test_a_running_command_cannot_make_one_or_change_one(place: Place) -> None:

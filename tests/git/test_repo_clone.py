@@ -115,13 +115,10 @@ async def test_nothing_that_the_repository_names_is_run(server: Dispatcher, lair
     assert not lair.ran()
     # The same repository does run it for a user.
     assert lair.springs("clone", "-q", str(lair.repository), str(lair.folder / "naive"))
-
-
-async def test_a_partial_clone_is_no_source(server: Dispatcher, lair: Lair) -> None:
+    # A partial clone is no source: git would start a program for what is missing.
     lair.config("remote.origin.url ext::{evil}", "extensions.partialClone origin")
-    result = await clone(server)
-    assert (result.error, "partial" in result.text) == ("denied", True)
-    assert not lair.ran()
+    result = await clone(server, path="part")
+    assert (result.error, "partial" in result.text, lair.ran()) == ("denied", True, False)
 
 
 OTHER_WAYS = (
@@ -209,24 +206,21 @@ async def test_an_address_is_cloned_from_where_its_name_led_once(host: Host, lai
     assert host.asked == ["git.example"]
 
 
-async def test_a_redirect_is_not_followed(host: Host, lair: Lair) -> None:
+async def test_no_redirect_is_followed_and_no_password_of_the_user_sent(host: Host, lair: Lair) -> None:
+    home, routes = Path(lair.environ["HOME"]), host.outside.routes
+    (home / ".netrc").write_text("machine git.example login me password hunter2\n", encoding="utf-8")
     with site({}) as other:
-        host.outside.routes["/x.git/info/refs"] = to(f"{other.url}/x.git/info/refs")
+        routes["/x.git/info/refs"] = to(f"{other.url}/x.git/info/refs")
         result = await host.clone()
         assert (result.error, "another address" in result.text) == ("unavailable", True)
         assert other.asked == []
-    assert not (lair.folder / "made").exists()
-
-
-async def test_no_password_of_the_user_is_sent(host: Host, lair: Lair) -> None:
-    home = Path(lair.environ["HOME"])
-    (home / ".netrc").write_text("machine git.example login me password hunter2\n", encoding="utf-8")
-    host.outside.routes["/x.git/info/refs"] = lambda reply: reply.say(
+    routes["/x.git/info/refs"] = lambda reply: reply.say(
         status=401, headers={"WWW-Authenticate": "Basic realm=x"}
     )
     result = await host.clone()
     assert (result.error, "password" in result.text) == ("not_found", True)
     assert all("authorization" not in asked.headers for asked in host.outside.asked)
+    assert not (lair.folder / "made").exists()
 
 
 async def test_what_is_too_large_or_takes_too_long_leaves_nothing(server: Dispatcher, lair: Lair) -> None:

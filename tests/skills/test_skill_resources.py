@@ -53,7 +53,9 @@ async def test_a_prompt_takes_no_rights_and_leaves_the_active_skill(tmp_path: Pa
     async with skilled(tmp_path, files) as made, made.client() as client:
         assert "allows" not in words(await client.get_prompt("other"))
         assert not (await client.call_tool("write_file", write)).is_error
+        before = await client.list_tools(cache_mode="bypass")
         await client.call_tool("Skill", {"skill": "release"})
+        assert await client.list_tools(cache_mode="bypass") == before
         await client.get_prompt("other")
         assert (await client.call_tool("write_file", write)).is_error
         assert not (await client.call_tool("read_file", {"path": "a.txt"})).is_error
