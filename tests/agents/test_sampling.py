@@ -185,13 +185,25 @@ async def test_an_agent_of_an_agent_uses_the_model_too(era: str, tmp_path: Path)
     assert len(sampler.asked) == 3
 
 
-async def test_a_call_through_another_tool_uses_the_model_too(tmp_path: Path) -> None:
+async def test_a_call_through_another_tool_uses_the_model_and_a_state_is_valid_once(tmp_path: Path) -> None:
     async with place(tmp_path) as made, in_memory(made.app, "auto", Sampler()) as client:
         through = await client.call_tool("CallTool", {"name": "Agent", "arguments": TASK})
         assert outcome(through) == "done after 3 turns"
         wrong = await client.call_tool("CallTool", {"name": "Agent", "arguments": {"prompt": 1}})
         assert wrong.is_error
         assert (await client.call_tool("CallTool", {"name": "CallTool", "arguments": {}})).is_error
+        first = await begun(client)
+        second = await continued(client, first, [calls()])
+        assert isinstance(second, mcp.InputRequiredResult)
+        assert second.request_state != first.request_state
+        assert "This call has ended" in text(await ended(client, first, calls()))
+        assert outcome(await ended(client, second, done())) == "done after 2 turns"
+        first = await begun(client)
+        with pytest.raises(MCPError):
+            await continued(client, first, [done()], prompt="another")
+        assert outcome(await ended(client, first, done())) == "done after 1 turn"
+        # Without an answer the agent learns that the client refused.
+        assert text(await ended(client, await begun(client))).startswith("The client did not let")
 
 
 async def test_a_client_with_a_handshake_has_limited_time(
@@ -257,22 +269,6 @@ async def ended(client: Client, before: mcp.InputRequiredResult, *answers: Answe
     result = await continued(client, before, answers)
     assert isinstance(result, mcp.CallToolResult)
     return result
-
-
-async def test_a_state_is_valid_once_and_for_one_call(tmp_path: Path) -> None:
-    async with place(tmp_path) as made, in_memory(made.app, "auto", Sampler()) as client:
-        first = await begun(client)
-        second = await continued(client, first, [calls()])
-        assert isinstance(second, mcp.InputRequiredResult)
-        assert second.request_state != first.request_state
-        assert "This call has ended" in text(await ended(client, first, calls()))
-        assert outcome(await ended(client, second, done())) == "done after 2 turns"
-        first = await begun(client)
-        with pytest.raises(MCPError):
-            await continued(client, first, [done()], prompt="another")
-        assert outcome(await ended(client, first, done())) == "done after 1 turn"
-        # Without an answer the agent learns that the client refused.
-        assert text(await ended(client, await begun(client))).startswith("The client did not let")
 
 
 async def test_a_call_that_waited_too_long_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

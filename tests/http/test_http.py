@@ -468,17 +468,17 @@ async def test_what_is_not_http_or_too_long_is_refused_without_a_word_in_the_log
 # --- what the operator provides --------------------------------------------------------------------------
 
 
-def test_a_made_token_is_long_random_and_fit_for_a_header() -> None:
+def test_a_token_is_long_and_not_shown_and_read_without_the_line_end_of_its_file(tmp_path: Path) -> None:
     tokens = {make_token() for _ in range(50)}
     assert len(tokens) == 50
     assert all(len(token) >= 43 and token.isascii() and token.isprintable() for token in tokens)
-
-
-def test_a_private_token_file_is_read_without_its_line_end(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"  {TOKEN}\r\n", encoding="ascii")
     file.chmod(0o600)
     assert read_token_file(str(file)) == TOKEN
+    assert TOKEN not in repr(HttpOptions(token=TOKEN))
+    with pytest.raises(SettingsError):
+        HttpOptions(token="")
 
 
 UNUSABLE: Mapping[str, tuple[bytes, int]] = {
@@ -516,12 +516,6 @@ def test_any_host_but_loopback_needs_a_token_file() -> None:
         with pytest.raises(SettingsError):
             check_bind(host, has_token_file=False)
         check_bind(host, has_token_file=True)
-
-
-def test_a_token_is_not_shown_and_never_short() -> None:
-    assert TOKEN not in repr(HttpOptions(token=TOKEN))
-    with pytest.raises(SettingsError):
-        HttpOptions(token="")
 
 
 async def test_a_port_in_use_or_a_host_that_is_not_this_machine_is_a_settings_error() -> None:

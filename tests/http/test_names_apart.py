@@ -37,7 +37,9 @@ def test_the_broker_refuses_to_run_read_only_what_nothing_confines() -> None:
     assert isinstance(decode(encode(Program(argv=("/bin/true",), timeout=None))), Program)
 
 
-async def test_a_name_below_danger_full_access_has_no_commands_there(tmp_path: Path) -> None:
+async def test_a_name_below_full_access_has_no_commands_and_readiness_says_what_is_missing(
+    tmp_path: Path,
+) -> None:
     async with commanding(tmp_path) as at:
         for ceiling in (READ, WRITE):
             own = application_of(at.app, grant("ann", ceiling))
@@ -50,6 +52,16 @@ async def test_a_name_below_danger_full_access_has_no_commands_there(tmp_path: P
         assert "bash" in {entry.spec.name for entry in own.dispatcher.available}
         assert own.dispatcher.policy.granted is ALL
         await own.end()
+        readiness = Readiness(at.app, None)
+        assert await readiness.unready() == []
+        (tmp_path / "state").rename(tmp_path / "elsewhere")
+        assert await readiness.unready() == ["state folder"]
+        (tmp_path / "elsewhere").rename(tmp_path / "state")
+        assert at.app.shared.broker is not None
+        await anyio.to_thread.run_sync(at.app.shared.broker.close)
+        assert await readiness.unready() == []
+        again = Readiness(at.app, None)
+        assert await again.unready() == ["broker"]
 
 
 async def test_a_root_that_is_gone_leaves_no_root_and_what_is_granted_is_the_servers(tmp_path: Path) -> None:
@@ -63,17 +75,3 @@ async def test_a_root_that_is_gone_leaves_no_root_and_what_is_granted_is_the_ser
             assert "none of the roots of its token" in str(answer.content)
     async with place(tmp_path, permission_mode=READ) as at:
         assert application_of(at.app, grant("ann", WRITE)).dispatcher.policy.ceiling is READ
-
-
-async def test_readiness_names_what_is_missing(tmp_path: Path) -> None:
-    async with commanding(tmp_path) as at:
-        readiness = Readiness(at.app, None)
-        assert await readiness.unready() == []
-        (tmp_path / "state").rename(tmp_path / "elsewhere")
-        assert await readiness.unready() == ["state folder"]
-        (tmp_path / "elsewhere").rename(tmp_path / "state")
-        assert at.app.shared.broker is not None
-        await anyio.to_thread.run_sync(at.app.shared.broker.close)
-        assert await readiness.unready() == []
-        again = Readiness(at.app, None)
-        assert await again.unready() == ["broker"]

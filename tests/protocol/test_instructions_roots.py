@@ -116,7 +116,7 @@ async def keeps_its_roots(client: Client, setup: Setup, answers: list[Answer]) -
     assert "outer" in await said("TaskOutput", task_id=handle, until="end", wait_ms=20_000)
 
 
-def test_folders_meet_where_one_lies_in_the_other() -> None:
+def test_folders_meet_where_one_lies_in_the_other_and_a_long_one_leaves_room() -> None:
     for root, folder, apart in (
         ("/a/b", "/a/b", False),
         ("/a", "/a/b", False),
@@ -127,9 +127,6 @@ def test_folders_meet_where_one_lies_in_the_other() -> None:
         ("/a/b", "", False),
     ):
         assert (APART in instructions(STATUS, [root], folder)) is apart, (root, folder)
-
-
-def test_a_long_folder_leaves_room_for_the_roots() -> None:
     text = instructions(STATUS, ["/a"], f"/{'x' * 4_000}")
     assert APART in text
     assert "- /a\n" in text

@@ -38,7 +38,7 @@ def words(result: mcp.GetPromptResult) -> str:
 
 
 @eras
-async def test_a_prompt_says_what_was_asked_in_a_few_words(era: str, tmp_path: Path) -> None:
+async def test_a_prompt_says_what_was_asked_or_is_a_protocol_error(era: str, tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client(era) as client:
         listed = (await client.list_prompts()).prompts
         assert [prompt.name for prompt in listed] == list(ARGUMENTS)
@@ -53,18 +53,19 @@ async def test_a_prompt_says_what_was_asked_in_a_few_words(era: str, tmp_path: P
         # What is put into one hides nothing.
         said = words(await client.get_prompt("explain-code", {"path": "a\u202e\x1b[8m"}))
         assert "a\\u{202e}\\u{1b}[8m" in said
+        for name, given, why in NOT_GIVEN.values():
+            with pytest.raises(MCPError, match=why) as refused:
+                await client.get_prompt(name, given)
+            assert refused.value.error.code == mcp.INVALID_PARAMS
 
 
-def test_a_prompt_names_only_tools_that_there_are() -> None:
+def test_a_prompt_names_only_tools_that_there_are_and_git_before_the_shell() -> None:
     names = {entry.spec.name for entry in discover()}
     for prompt, there in product(PROMPTS, (names, {"read_file", "glob_search", "grep_search"})):
         for given in (ARGUMENTS[prompt.name], dict.fromkeys(ARGUMENTS[prompt.name], "")):
             said = prompt.words(given, there.__contains__)
             named = {name for name in names if name in said.replace(",", " ").replace("(", " ").split()}
             assert named <= there, prompt.name
-
-
-def test_changes_are_looked_at_with_the_tool_for_git_or_else_with_the_shell() -> None:
     review = PROMPTS[0]
     assert "git_diff with commit main" in review.words({"base": "main"}, lambda _: True)
     assert "git diff main, with bash" in review.words({"base": "main"}, {"bash"}.__contains__)
@@ -79,15 +80,6 @@ NOT_GIVEN: Mapping[str, tuple[str, dict[str, str], str]] = {
     "with what it does not take": ("explain-code", {"path": "a", "x": "y"}, "no argument 'x'"),
     "with too much": ("explain-code", {"path": "a" * 4_001}, "4000 characters"),
 }
-
-
-@eras
-async def test_a_prompt_that_cannot_be_given_is_a_protocol_error(era: str, tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client(era) as client:
-        for name, given, why in NOT_GIVEN.values():
-            with pytest.raises(MCPError, match=why) as refused:
-                await client.get_prompt(name, given)
-            assert refused.value.error.code == mcp.INVALID_PARAMS
 
 
 class Script(Source):

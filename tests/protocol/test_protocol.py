@@ -69,21 +69,17 @@ def test_what_was_answered_before_comes_along() -> None:
     assert said(questions, "and what?", asked(questions, "and what?", before), NO) == NO
 
 
-def test_what_is_no_answer_to_the_question_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_answer_or_comes_too_late_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = Questions()
     assert said(questions, "may I?", asked(questions, "may I?")) is None
     for state in (None, "", "0" * 32, "made up", asked(questions, "may I write a?")):
         assert said(questions, "may I?", state, YES) == ""
-    # One that comes too late does not either.
-    monkeypatch.setattr(elicitation, "STATE_SECONDS", -1.0)
-    assert said(questions, "may I?", asked(questions, "may I?"), YES) == ""
-
-
-def test_only_so_many_questions_are_remembered() -> None:
-    questions = Questions()
+    # Only so many are remembered, and not for ever.
     states = [asked(questions, "may I?") for _ in range(2000)]
     assert said(questions, "may I?", states[0], YES) == ""
     assert said(questions, "may I?", states[-1], YES) == YES
+    monkeypatch.setattr(elicitation, "STATE_SECONDS", -1.0)
+    assert said(questions, "may I?", asked(questions, "may I?"), YES) == ""
 
 
 async def test_a_tampered_state_is_refused(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_the_server_introduces_itself_as_the_revision_knows_it(raw: Raw) -> None
     assert must <= set(raw.opening["serverInfo"]) <= must | known(OPTIONAL["server"], raw.revision)
 
 
-def test_tools_are_listed_with_what_the_revision_knows(raw: Raw) -> None:
+def test_all_is_listed_with_what_the_revision_knows(raw: Raw) -> None:
     listed = raw.ask("tools/list")["result"]
     assert set(listed) == {"tools", *(CACHED if raw.revision == MODERN else ())}
     must = known(TOOL, raw.revision)
@@ -144,16 +144,6 @@ def test_tools_are_listed_with_what_the_revision_knows(raw: Raw) -> None:
         for schema in filter(None, (offered["inputSchema"], offered.get("outputSchema"))):
             assert schema["type"] == "object"
             jsonschema.Draft202012Validator.check_schema(schema)
-
-
-LISTS = (
-    ("resources/list", "resources", "resource"),
-    ("resources/templates/list", "resourceTemplates", "resource"),
-    ("prompts/list", "prompts", "prompt"),
-)
-
-
-def test_resources_and_prompts_are_listed_with_what_the_revision_knows(raw: Raw) -> None:
     for method, field, kind in LISTS:
         answer = raw.ask(method)
         if "error" in answer:
@@ -164,11 +154,18 @@ def test_resources_and_prompts_are_listed_with_what_the_revision_knows(raw: Raw)
         assert set().union(*listed[field]) <= known(OPTIONAL[kind], raw.revision)
 
 
+LISTS = (
+    ("resources/list", "resources", "resource"),
+    ("resources/templates/list", "resourceTemplates", "resource"),
+    ("prompts/list", "prompts", "prompt"),
+)
+
+
 TODO = {"content": "look", "activeForm": "looking", "status": "in_progress"}
 RECORDS: Mapping[str, dict[str, Any]] = {"git_status": {}, "git_log": {}, "TodoWrite": {"todos": [TODO]}}
 
 
-def test_a_record_comes_as_data_that_fits_its_schema_where_the_revision_has_data(raw: Raw) -> None:
+def test_results_have_data_that_fits_its_schema_and_links_where_the_revision_has_them(raw: Raw) -> None:
     tools = {tool["name"]: tool for tool in raw.ask("tools/list")["result"]["tools"]}
     for name, arguments in RECORDS.items():
         result = raw.call(name, arguments)["result"]
@@ -177,17 +174,11 @@ def test_a_record_comes_as_data_that_fits_its_schema_where_the_revision_has_data
         assert set(result) == known(CALL, raw.revision) | extra
         if "structuredContent" in result:
             jsonschema.validate(result["structuredContent"], tools[name]["outputSchema"])
-
-
-def test_the_whole_of_a_cut_result_is_linked_where_the_revision_has_links(raw: Raw) -> None:
     content = raw.call("bash", {"command": "seq 100000"})["result"]["content"]
     assert [block["type"] for block in content] == ["text", "resource_link"][
         : 1 + (raw.revision >= "2025-06-18")
     ]
     assert "read_file" in content[0]["text"]
-
-
-def test_no_arguments_are_an_empty_object_and_an_unknown_tool_is_an_error(raw: Raw) -> None:
     for answer in (raw.call("read_file", None), raw.ask("tools/call", name="read_file")):
         assert "path: Field required" in answer["result"]["content"][0]["text"]
     near = "read_fiel; did you mean read_file or edit_file?"

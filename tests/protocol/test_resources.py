@@ -55,7 +55,8 @@ async def test_a_client_that_passes_on_less_gets_less(tmp_path: Path) -> None:
 # --- files -----------------------------------------------------------------------------------------------
 
 
-async def test_a_file_is_given_whole_and_as_it_is(tmp_path: Path) -> None:
+async def test_a_file_is_given_whole_or_as_bytes_and_a_long_one_refused(tmp_path: Path) -> None:
+    binary = "application/octet-stream"
     async with place(tmp_path) as made, made.client() as client:
         long = "".join(f"line {number}\n" for number in range(10_000))
         assert await read(client, made.write("a b/ä.txt", long)) == long
@@ -64,17 +65,15 @@ async def test_a_file_is_given_whole_and_as_it_is(tmp_path: Path) -> None:
         assert found.contents == [
             mcp.TextResourceContents(uri=f"file://{made.root}/empty", text="", mime_type="text/plain")
         ]
-
-
-async def test_what_is_no_text_is_given_as_bytes_and_what_cannot_be_seen_as_escapes(tmp_path: Path) -> None:
-    binary = "application/octet-stream"
-    async with place(tmp_path) as made, made.client() as client:
         for content, mime_type in ((b"\0binary", binary), (b"caf\xe9", binary), (PIXEL, "image/png")):
             found = (await client.read_resource(made.write("a.bin", content))).contents[0]
             assert isinstance(found, mcp.BlobResourceContents)
             assert base64.b64decode(found.blob) == content
             assert found.mime_type == mime_type
         assert await read(client, made.write("a", "x\u202ey\x1b[2J\n")) == "x\\u{202e}y\\u{1b}[2J\n"
+        assert len(await read(client, made.write("a", "x" * LARGEST))) == LARGEST
+        for content in ("x" * (LARGEST + 1), "\x1b" * (LARGEST - 1)):
+            assert "read_file" in (await refusal(client, made.write("a", content))).error.message
 
 
 @eras
@@ -130,17 +129,10 @@ async def test_a_rule_that_asks_is_asked_about_a_resource_too(era: str, tmp_path
             assert len(asked) == 2
 
 
-async def test_a_file_that_is_too_long_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client() as client:
-        assert len(await read(client, made.write("a", "x" * LARGEST))) == LARGEST
-        for content in ("x" * (LARGEST + 1), "\x1b" * (LARGEST - 1)):
-            assert "read_file" in (await refusal(client, made.write("a", content))).error.message
-
-
 # --- what was kept ---------------------------------------------------------------------------------------
 
 
-async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(tmp_path: Path) -> None:
+async def test_what_a_call_left_is_listed_and_read_while_it_is_kept(tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, made.client() as client:
         assert await listed(client) == [*OWN, JOBS, TASKS, CRON]
         templates = (await client.list_resource_templates()).resource_templates
@@ -160,6 +152,21 @@ async def test_what_a_call_left_is_listed_the_newest_first_and_can_be_read(tmp_p
                 await anyio.sleep(0.01)
         await client.call_tool("TaskStop", {"task_id": first})
         assert (await read(client, jobs[1])).splitlines()[1].startswith("[stopped after")
+        handle = await background(client, "printf 'ä%.0s' $(seq 40001)")
+        answer = ""
+        with anyio.fail_after(10):
+            while "[exit status" not in answer:
+                answer = await read(client, f"toolserver://jobs/{handle}")
+        start, output, end = answer.splitlines()
+        assert start == "[20002 bytes before; TaskOutput reads them]"
+        assert output == "ä" * 30_000
+        assert end == "[exit status 0]"
+        gone, here = [await background(client, command) for command in ("true", "exec sleep 60")]
+        await client.call_tool("TaskOutput", {"task_id": gone, "wait_ms": 5_000})
+        vars(made.app.commands)["_limits"] = CommandLimits(ended_seconds=0)
+        ids = [one["id"] for one in json.loads(await read(client, "toolserver://jobs"))]
+        assert (gone in ids, here in ids) == (False, True)
+        assert f"toolserver://jobs/{gone}" not in await listed(client)
 
 
 @eras
@@ -178,28 +185,6 @@ async def test_what_another_client_left_is_neither_listed_nor_read(era: str, tmp
         refused = await refusal(other, f"toolserver://jobs/{handle}")
         unknown = await refusal(other, f"toolserver://jobs/bg_{'0' * 32}")
         assert (refused.error.code, refused.error.message) == (unknown.error.code, unknown.error.message)
-
-
-async def test_of_a_long_output_the_end_is_given(tmp_path: Path) -> None:
-    async with commanding(tmp_path) as made, made.client() as client:
-        handle = await background(client, "printf 'ä%.0s' $(seq 40001)")
-        answer = ""
-        with anyio.fail_after(10):
-            while "[exit status" not in answer:
-                answer = await read(client, f"toolserver://jobs/{handle}")
-        start, output, end = answer.splitlines()
-        assert start == "[20002 bytes before; TaskOutput reads them]"
-        assert output == "ä" * 30_000
-        assert end == "[exit status 0]"
-
-
-async def test_a_command_whose_output_is_no_longer_kept_is_left_out(tmp_path: Path) -> None:
-    async with commanding(tmp_path) as made, made.client() as client:
-        gone, here = [await background(client, command) for command in ("true", "exec sleep 60")]
-        await client.call_tool("TaskOutput", {"task_id": gone, "wait_ms": 5_000})
-        vars(made.app.commands)["_limits"] = CommandLimits(ended_seconds=0)
-        assert [one["id"] for one in json.loads(await read(client, "toolserver://jobs"))] == [here]
-        assert f"toolserver://jobs/{gone}" not in await listed(client)
 
 
 async def test_the_output_of_a_task_is_listed_to_whose_it_is(tmp_path: Path) -> None:
@@ -245,7 +230,7 @@ async def test_without_the_tools_their_resources_are_not_there(tmp_path: Path) -
         assert "file:///{+path}" not in [one.uri_template for one in templates]
 
 
-async def test_lists_of_things_to_do_are_reported_as_they_are(tmp_path: Path) -> None:
+async def test_lists_of_things_to_do_and_faults_are_reported_as_they_are(tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client() as client:
         assert await read(client, "toolserver://todos") == "[]"
         answer = await client.call_tool("TodoWrite", {"todos": [{"content": "look \u200b"}]})
@@ -259,6 +244,10 @@ async def test_lists_of_things_to_do_are_reported_as_they_are(tmp_path: Path) ->
         await client.call_tool("TodoWrite", {"todos": [{"content": "two"}]})
         lists = json.loads(await read(client, "toolserver://todos"))
         assert [one["todos"][0]["content"] for one in lists] == ["two"]
+        await client.call_tool("TodoWrite", {"todos": [{"content": "x"}]})
+        made.app.shared.database.close()
+        refused = await refusal(client, "toolserver://todos")
+        assert refused.error.code == mcp.INTERNAL_ERROR
 
 
 async def test_the_configuration_is_reported_without_what_hides_or_opens_something(tmp_path: Path) -> None:
@@ -313,14 +302,6 @@ async def test_a_long_list_has_pages_and_only_cursors_that_were_given(tmp_path: 
             with pytest.raises(MCPError, match="cursor") as refused:
                 await client.list_resources(cursor=cursor, cache_mode="bypass")
             assert refused.value.error.code == mcp.INVALID_PARAMS
-
-
-async def test_a_fault_of_the_server_is_not_said_of_the_address(tmp_path: Path) -> None:
-    async with place(tmp_path) as made, made.client() as client:
-        await client.call_tool("TodoWrite", {"todos": [{"content": "x"}]})
-        made.app.shared.database.close()
-        refused = await refusal(client, "toolserver://todos")
-        assert refused.error.code == mcp.INTERNAL_ERROR
 
 
 async def test_what_may_be_shared_is_what_everybody_would_get(tmp_path: Path) -> None:

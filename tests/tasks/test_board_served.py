@@ -183,7 +183,7 @@ async def test_another_server_sees_a_running_task_but_cannot_stop_it(tmp_path: P
         assert (await call_by(Person(), one, "TaskStop", task_id=task)).error is None
 
 
-async def test_an_mcp_task_is_a_background_job_as_well(tmp_path: Path) -> None:
+async def test_an_mcp_task_is_a_background_job_that_its_own_server_stops(tmp_path: Path) -> None:
     async with commanding(tmp_path) as made, following(mcp_server(made.app)) as client:
         endless = await client.begun("bash", command="sleep 100")
         brief = await client.begun("bash", command="until [ -e go ]; do sleep 0.02; done; echo done")
@@ -200,10 +200,6 @@ async def test_an_mcp_task_is_a_background_job_as_well(tmp_path: Path) -> None:
                 refused = await client.call(tool, task_id=handle)
                 assert refused["isError"]
                 assert re.match("No background job|task not found: task_000", said(refused))
-
-
-async def test_an_mcp_task_of_another_server_cannot_be_stopped_here(tmp_path: Path) -> None:
-    async with commanding(tmp_path) as made, following(mcp_server(made.app)) as client:
         known = await client.begun("bash", command="sleep 100")
         (found,) = await made.app.shared.database.run(_principals)
         record = TaskRecord(id=f"task_{'a' * 32}", principal=found)

@@ -307,10 +307,6 @@ async def test_deleting_a_schedule_stops_its_run(tmp_path: Path) -> None:
                 now = alive.read_text(encoding="utf-8")
 
 
-async def test_a_name_has_no_slots_of_its_own(office: Office) -> None:
-    assert office.own.dispatcher.slots is office.app.dispatcher.slots
-
-
 async def test_schedules_are_those_of_a_name_or_of_the_user(office: Office) -> None:
     own = office.own
     handle = await create(own, command="true")

@@ -241,9 +241,8 @@ async def test_another_server_of_the_workspace_knows_the_task_and_leaves_it_alon
         assert said((await stranger.get(task))["result"]) == "done"
 
 
-async def test_a_failure_of_the_call_is_a_result_and_one_of_the_protocol_an_error_whatever_is_answered_then(
-    tmp_path: Path,
-) -> None:
+async def test_a_failure_of_the_call_is_a_result_and_one_of_the_protocol_an_error(tmp_path: Path) -> None:
+    accepted: list[object] = []
     async with talking(tmp_path) as (_, client):
         for tool, status in (("failing_job", "completed"), ("protocol_error_job", "failed")):
             task = await client.begun(tool)
@@ -255,6 +254,19 @@ async def test_a_failure_of_the_call_is_a_result_and_one_of_the_protocol_an_erro
                 assert state["result"]["isError"]
             else:
                 assert (state["error"]["code"], "result" in state) == (mcp.INTERNAL_ERROR, False)
+        assert (client.client.server_capabilities.extensions or {})[EXTENSION] == {}
+        assert await code_of(client.call("nothing")) == mcp.INVALID_PARAMS
+        for method in ("tasks/list", "tasks/result"):
+            assert await code_of(client.ask(method, "task_" + "0" * 32)) == mcp.METHOD_NOT_FOUND
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            for task in ("task_" + "0" * 32, "made up", "", 7, None):
+                request = mcp.Request[dict[str, Any], str](
+                    method=method, params={"taskId": task, "inputResponses": {}}
+                )
+                send = client.client.session.send_request(request, mcp.EmptyResult)
+                if await code_of(send) != mcp.INVALID_PARAMS:
+                    accepted.append((method, task))
+    assert accepted == []
 
 
 @pytest.mark.parametrize("grace", [0.0, 5.0], ids=["as a task", "in its request"])
@@ -357,7 +369,7 @@ async def test_each_question_has_a_key_of_its_own_and_is_reported(tmp_path: Path
     assert changed_to(made.notified) == ["working", "input_required", "working", "completed"]
 
 
-async def test_questions_can_be_answered_one_by_one(tmp_path: Path) -> None:
+async def test_questions_before_a_task_come_with_the_request_and_others_one_by_one(tmp_path: Path) -> None:
     async with talking(tmp_path, can_be_asked=True) as (_, client):
         task = await client.begun("multi_input")
         asked = await client.until(task, lambda state: len(state.get("inputRequests", {})) == 2)
@@ -366,6 +378,14 @@ async def test_questions_can_be_answered_one_by_one(tmp_path: Path) -> None:
         assert list(await client.asking(task)) == [second]
         await client.update(task, {second: {"action": "accept", "content": {"name": "two"}}})
         assert "two" in said((await client.ended(task))["result"])
+        first = await client.call("test_tool_with_task")
+        assert first["resultType"] == "input_required"
+        answer = mcp.ElicitResult(action="accept", content={"name": "Ada"})
+        second = await client.client.session.call_tool(
+            "test_tool_with_task", {}, input_responses={"user_name": answer}, allow_claimed=True
+        )
+        state = await client.ended(second.model_dump()["taskId"])
+    assert said(state["result"]) == "Hello, Ada!"
 
 
 NO_ANSWERS: tuple[object, ...] = ({"approval-1": {"action": "perhaps"}}, {"approval-1": None}, [], None)
@@ -387,39 +407,7 @@ async def test_what_is_no_answer_is_refused_and_asked_on_until_the_task_is_cance
     assert made.outcomes == ["probe: denied", "probe: cancelled"]
 
 
-async def test_questions_before_a_task_come_with_the_request(tmp_path: Path) -> None:
-    async with talking(tmp_path, can_be_asked=True) as (_, client):
-        first = await client.call("test_tool_with_task")
-        assert first["resultType"] == "input_required"
-        answer = mcp.ElicitResult(action="accept", content={"name": "Ada"})
-        second = await client.client.session.call_tool(
-            "test_tool_with_task", {}, input_responses={"user_name": answer}, allow_claimed=True
-        )
-        state = await client.ended(second.model_dump()["taskId"])
-    assert said(state["result"]) == "Hello, Ada!"
-
-
 # --- bounds ----------------------------------------------------------------------------------------------
-
-
-async def test_unknown_tools_methods_of_earlier_drafts_and_ids_never_given_are_refused(
-    tmp_path: Path,
-) -> None:
-    accepted: list[object] = []
-    async with talking(tmp_path) as (_, client):
-        assert (client.client.server_capabilities.extensions or {})[EXTENSION] == {}
-        assert await code_of(client.call("nothing")) == mcp.INVALID_PARAMS
-        for method in ("tasks/list", "tasks/result"):
-            assert await code_of(client.ask(method, "task_" + "0" * 32)) == mcp.METHOD_NOT_FOUND
-        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-            for task in ("task_" + "0" * 32, "made up", "", 7, None):
-                request = mcp.Request[dict[str, Any], str](
-                    method=method, params={"taskId": task, "inputResponses": {}}
-                )
-                send = client.client.session.send_request(request, mcp.EmptyResult)
-                if await code_of(send) != mcp.INVALID_PARAMS:
-                    accepted.append((method, task))
-    assert accepted == []
 
 
 async def test_only_so_many_tasks_run_at_once(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
 from mcp_toolserver.stores.tasks import SHUT_DOWN
-from mcp_toolserver.text.shell.command_output import ending, printed
+from mcp_toolserver.text.shell.command_output import printed
 from tests.support.following import Follower, options, said
 from tests.support.live import Setup, connected
 from tests.support.processes import Daemons, call, served, until
@@ -56,10 +56,21 @@ async def test_output_is_read_on_from_the_next_offset(server: Dispatcher, tmp_pa
     assert (await call(server, "TaskOutput", task_id=task, offset=99)).text.startswith("[exit status 3;")
 
 
-async def test_one_call_waits_for_the_end(server: Dispatcher) -> None:
+async def test_one_call_waits_for_the_end_and_what_makes_no_sense_is_refused(server: Dispatcher) -> None:
     task = await started(server, "for i in {1..10}; do echo $i; sleep 0.05; done")
     said = await call(server, "TaskOutput", task_id=task)
     assert said.text.endswith("10\n[exit status 0; next offset 21]")
+    await started(server, "sleep 100")
+    for name in ("TaskOutput", "TaskStop"):
+        for handle in ("bg_", "bg_" + "0" * 32, "../../etc/passwd"):
+            assert (await call(server, name, task_id=handle)).error == "not_found", handle
+    for wrong in ({}, {"task_id": "x", "offset": -1}, {"task_id": "x", "wait_ms": 600_001}):
+        assert (await call(server, "TaskOutput", **wrong)).error == "invalid_input"
+    task = await started(server, "echo bye; exit 3")
+    await finished(server, task)
+    stopped = await call(server, "TaskStop", task_id=task)
+    assert (stopped.error, stopped.text) == (None, f"{task}: exit status 3; 4 bytes of output.")
+    assert (await call(server, "TaskOutput", task_id=task, offset=0)).text.startswith("bye\n[exit status 3")
 
 
 NOT_WAITING: tuple[dict[str, Any], ...] = (
@@ -119,7 +130,7 @@ async def test_several_jobs_are_read_in_one_call_and_the_first_with_news_ends_th
         assert (await call(server, "TaskOutput", task_id=wrong)).error == error
 
 
-async def test_a_message_is_a_line_of_the_input_of_a_command(server: Dispatcher) -> None:
+async def test_a_message_is_a_line_of_the_input_and_does_not_wait_for_long(server: Dispatcher) -> None:
     script = 'read -r a; read -r b; echo "<$a><$b>"; cat; exit 3'
     task = await started(server, script, open_stdin=True)
     for message in ("one two", "\n", "rest"):
@@ -135,9 +146,6 @@ async def test_a_message_is_a_line_of_the_input_of_a_command(server: Dispatcher)
     for other in (task, await started(server, "sleep 100")):
         assert (await call(server, "SendMessage", to=other, message="x")).error == "conflict"
     assert (await call(server, "bash", command="cat", open_stdin=True)).error == "invalid_input"
-
-
-async def test_a_command_that_does_not_read_keeps_no_message_waiting(server: Dispatcher) -> None:
     task = await started(server, "sleep 100", open_stdin=True)
     errors = [(await call(server, "SendMessage", to=task, message="x" * 19_999)).error for _ in range(4)]
     assert errors == [None, None, None, "timed_out"]
@@ -155,7 +163,7 @@ async def test_hints_come_whatever_the_exit_status_also_in_the_background(server
     assert hint not in after.text
 
 
-async def test_a_long_output_comes_in_pages(server: Dispatcher) -> None:
+async def test_a_long_output_comes_in_pages_and_a_binary_one_fits_in_an_answer(server: Dispatcher) -> None:
     task = await started(server, "for i in {1..20000}; do echo $i; done")
     await finished(server, task)
     text, offset, cut = "", 0, True
@@ -166,6 +174,12 @@ async def test_a_long_output_comes_in_pages(server: Dispatcher) -> None:
         offset = int(re.findall(r"next offset (\d+)", last)[0])
         assert ("bytes follow" in last) is cut
     assert offset == len("".join(f"{i}\n" for i in range(1, 20001)))
+    for byte in ("\\0", "\\377"):
+        task = await started(server, f"head -c 100000 /dev/zero | tr '\\0' '{byte}'")
+        await finished(server, task)
+        result = await call(server, "TaskOutput", task_id=task, offset=0)
+        assert result.text.endswith("next offset 4833; 95167 bytes follow]")
+        assert len(result.text) < 30_000
 
 
 async def test_a_gap_in_what_was_kept_is_named(tmp_path: Path) -> None:
@@ -180,15 +194,6 @@ async def test_a_gap_in_what_was_kept_is_named(tmp_path: Path) -> None:
     )
 
 
-async def test_binary_output_fits_in_an_answer(server: Dispatcher) -> None:
-    for byte in ("\\0", "\\377"):
-        task = await started(server, f"head -c 100000 /dev/zero | tr '\\0' '{byte}'")
-        await finished(server, task)
-        result = await call(server, "TaskOutput", task_id=task, offset=0)
-        assert result.text.endswith("next offset 4833; 95167 bytes follow]")
-        assert len(result.text) < 30_000
-
-
 async def test_stopping_kills_all_that_was_started(server: Dispatcher) -> None:
     daemons = Daemons()
     task = await started(server, f"{daemons.script}sleep 100")
@@ -198,39 +203,6 @@ async def test_stopping_kills_all_that_was_started(server: Dispatcher) -> None:
     assert re.fullmatch(rf"{task}: stopped after \d+\.\d s; 6 bytes of output\.", result.text)
     assert daemons.alive() == []
     assert (await call(server, "TaskOutput", task_id=task)).text.startswith("ready\n[stopped after ")
-
-
-async def test_stopping_what_has_ended_says_how_it_ended(server: Dispatcher) -> None:
-    task = await started(server, "echo bye; exit 3")
-    await finished(server, task)
-    stopped = await call(server, "TaskStop", task_id=task)
-    assert (stopped.error, stopped.text) == (None, f"{task}: exit status 3; 4 bytes of output.")
-    assert (await call(server, "TaskOutput", task_id=task, offset=0)).text.startswith("bye\n[exit status 3")
-
-
-async def test_an_unknown_id_finds_nothing_and_what_makes_no_sense_is_refused(server: Dispatcher) -> None:
-    await started(server, "sleep 100")
-    for name in ("TaskOutput", "TaskStop"):
-        for handle in ("bg_", "bg_" + "0" * 32, "../../etc/passwd"):
-            assert (await call(server, name, task_id=handle)).error == "not_found", handle
-    for wrong in ({}, {"task_id": "x", "offset": -1}, {"task_id": "x", "wait_ms": 600_001}):
-        assert (await call(server, "TaskOutput", **wrong)).error == "invalid_input"
-
-
-Reason = Literal["running", "exited", "timed out", "stopped", "unverified", "lost"]
-
-WORDS: dict[Reason, str] = {
-    "running": "running for 1.5 s",
-    "exited": "exit status 3",
-    "timed out": "killed after 1.5 s: timeout",
-    "stopped": "stopped after 1.5 s",
-    "unverified": "killed after 1.5 s: its supervisor could not verify protected names",
-    "lost": "killed after 1.5 s: its supervisor ended without a report",
-}
-
-
-def test_every_end_has_its_words() -> None:
-    assert {reason: ending(replace(STATE, reason=reason)) for reason in WORDS} == WORDS
 
 
 def test_what_could_not_be_kept_is_named_as_lost() -> None:
