@@ -41,13 +41,8 @@ async function call(step, options) {
 
 const ops = {
   tools: async () => ({ names: (await client.listTools()).tools.map((tool) => tool.name) }),
-  prompts: async () => ({ names: (await client.listPrompts()).prompts.map((prompt) => prompt.name) }),
-  prompt: async (step) => {
-    const { messages } = await client.getPrompt({ name: step.name, arguments: step.arguments });
-    return summary(textOf(messages.map((message) => message.content)));
-  },
-  read: async (step) => {
-    const { contents } = await client.readResource({ uri: step.uri === "link" ? link : step.uri });
+  read: async () => {
+    const { contents } = await client.readResource({ uri: link });
     return summary(textOf(contents));
   },
   call: async (step) => {
