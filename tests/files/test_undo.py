@@ -192,15 +192,11 @@ async def test_what_a_patch_deletes_or_moves_comes_back(server: Server) -> None:
     assert moved.read_text(encoding="utf-8") == "old\n"
 
 
-async def test_nothing_is_kept_where_nothing_is_replaced(server: Server) -> None:
+async def test_nothing_is_kept_where_nothing_is_replaced_or_a_write_fails(server: Server) -> None:
     server.file("same.md")
     server.file("empty.md", "")
     for name, content in (("new.md", "x"), ("same.md", TEXT), ("empty.md", "x")):
         assert "ndo" not in await server.text("write_file", path=name, content=content)
-    assert server.kept() == []
-
-
-async def test_a_failed_write_leaves_nothing_behind(server: Server) -> None:
     file = server.file("notes.md")
     file.chmod(0o444)
     await server.refusal("denied", "write_file", path="notes.md", content=OTHER, overwrite=True)
@@ -251,12 +247,9 @@ SECRETS = {
 NO_SECRETS = {".env.example": "A=1", "id_ed25519.pub": "", "main.py": "task-oriented work, sk- and eyJ"}
 
 
-def test_credentials_are_recognised() -> None:
+async def test_credentials_are_not_copied(server: Server) -> None:
     assert [name for name, content in SECRETS.items() if not is_secret_file(name, content.encode())] == []
     assert [name for name, content in NO_SECRETS.items() if is_secret_file(name, content.encode())] == []
-
-
-async def test_credentials_are_not_copied(server: Server) -> None:
     file = server.file(".env", "A=1\nB=2\n")
     answer = await server.refusal("conflict", "write_file", path=".env", content="A=1\nB=2\nC=3\n")
     assert "cannot be kept for undo" in answer

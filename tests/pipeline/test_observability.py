@@ -336,14 +336,6 @@ def test_neither_telemetry_nor_libraries_for_documents_are_imported_before_they_
     assert done.stdout.strip() == "set()"
 
 
-def test_nothing_is_exported_unless_that_is_asked_for() -> None:
-    before = trace.get_tracer_provider()
-    start({})()
-    start({"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": ""})()
-    start({"OTEL_TRACES_EXPORTER": "console", "OTEL_SDK_DISABLED": "True"})()
-    assert trace.get_tracer_provider() is before
-
-
 def test_without_the_package_the_log_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -353,10 +345,14 @@ def test_without_the_package_the_log_says_what_is_missing(
     assert "mcp-toolserver[otel]" in caplog.text
 
 
-def test_a_setting_that_telemetry_cannot_use_is_logged_and_nothing_is_exported(
+def test_nothing_is_exported_unless_it_is_asked_for_with_settings_that_telemetry_can_use(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = trace.get_tracer_provider()
+    start({})()
+    start({"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": ""})()
+    start({"OTEL_TRACES_EXPORTER": "console", "OTEL_SDK_DISABLED": "True"})()
+    assert trace.get_tracer_provider() is before
     for wrong, value in (("OTEL_BSP_MAX_QUEUE_SIZE", "-1"), ("OTEL_METRIC_EXPORT_INTERVAL", "-5")):
         caplog.clear()
         with monkeypatch.context() as patching:

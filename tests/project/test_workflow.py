@@ -32,7 +32,7 @@ def test_the_gate_command_of_the_readme_runs_on_linux_and_macos() -> None:
         assert "<!-- gate -->" in (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_the_workflow_reads_only_and_has_no_secret() -> None:
+def test_the_workflow_reads_only_has_no_secret_and_pins_every_action() -> None:
     assert re.findall(r"permissions:\s+(.*)", TEXT) == ["contents: read"]
     assert "secrets" not in TEXT
     assert "pull_request_target" not in TEXT
@@ -41,9 +41,6 @@ def test_the_workflow_reads_only_and_has_no_secret() -> None:
     checkouts = [step for step in STEPS if step.get("uses", "").startswith("actions/checkout@")]
     assert checkouts
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
-
-
-def test_every_action_is_pinned_to_a_version() -> None:
     used = [step["uses"] for step in STEPS if "uses" in step]
     assert used
     assert all(re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", name) for name in used), used
