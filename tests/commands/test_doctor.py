@@ -81,12 +81,11 @@ def findings(printed: subprocess.CompletedProcess[str]) -> dict[str, dict[str, s
 
 @dataclass(frozen=True, kw_only=True)
 class Examined:
-    """What the doctor said in a mode of a server with a config file, programs and secrets."""
+    """What the doctor said of a server in read-only with a config file, programs and secrets."""
 
-    mode: str
     base: Path
     hidden: Path
-    """A folder with a program that only commands without a sandbox see: they have another /tmp."""
+    """A folder with a program that commands in a sandbox do not see: they have another /tmp."""
     path: str
     printed: subprocess.CompletedProcess[str]
 
@@ -95,9 +94,9 @@ class Examined:
         return findings(self.printed)
 
 
-@pytest.fixture(scope="module", params=(READ_ONLY, pytest.param(FULL, marks=pytest.mark.long)))
-def examined(request: pytest.FixtureRequest) -> Generator[Examined]:
-    """One run in a mode, of which several tests speak. Another test is of workspace-write."""
+@pytest.fixture(scope="module")
+def examined() -> Generator[Examined]:
+    """One run, of which several tests speak. Another test is of workspace-write."""
     with visible_folder() as base, tempfile.TemporaryDirectory(dir="/tmp") as hidden:
         (base / "work").mkdir()
         program(Path(hidden), "node", "")
@@ -108,21 +107,20 @@ def examined(request: pytest.FixtureRequest) -> Generator[Examined]:
             encoding="utf-8",
         )
         path = f"{hidden}:{base}/bin:/usr/bin:/bin"
-        flags = ("--json", "--permission-mode", request.param, "--config", str(base / "config.toml"))
+        flags = ("--json", "--config", str(base / "config.toml"))
         environ = {"PATH": path, "MY_SECRET": "hidden-value", "DISPLAY": ":0", "WAYLAND_DISPLAY": ""}
         printed = doctor(base, *flags, environ=environ)
-        yield Examined(mode=request.param, base=base, hidden=Path(hidden), path=path, printed=printed)
+        yield Examined(base=base, hidden=Path(hidden), path=path, printed=printed)
 
 
 def test_this_machine_has_full_enforcement_and_shows_its_proof(examined: Examined) -> None:
     """And the doctor leaves nothing behind."""
     printed, base = examined.printed, examined.base
     said: dict[str, Any] = json.loads(printed.stdout)
-    if examined.mode != FULL:
-        assert said["status"] == printed.returncode == 0, printed.stdout
-        assert said["summary"].startswith(f"{examined.mode}, enforced by openat2, Landlock ")
-        assert said["summary"].endswith("+ seccomp (server), bubblewrap + seccomp (commands)")
-        assert {finding["standing"] for finding in said["findings"]} <= {"holds", "note"}
+    assert said["status"] == printed.returncode == 0, printed.stdout
+    assert said["summary"].startswith("read-only, enforced by openat2, Landlock ")
+    assert said["summary"].endswith("+ seccomp (server), bubblewrap + seccomp (commands)")
+    assert {finding["standing"] for finding in said["findings"]} <= {"holds", "note"}
     modes = {of["mode"]: of for of in said["modes"]}
     assert list(modes) == list(MODES)
     for confined in CONFINED:
@@ -141,15 +139,15 @@ def test_this_machine_has_full_enforcement_and_shows_its_proof(examined: Examine
 def test_a_deny_rule_that_commands_are_not_kept_to_is_named(examined: Examined) -> None:
     unbound = examined.findings["deny rules that commands are not kept to"]["detail"]
     assert "Edit(*.lock)" in unbound
-    assert ("Read(secrets/**)" in unbound) is (examined.mode == FULL)
-    assert ("deny rules on reading" in examined.findings) is (examined.mode != FULL)
+    assert "Read(secrets/**)" not in unbound
+    assert "deny rules on reading" in examined.findings
 
 
 def test_the_environment_is_listed_by_name_with_the_variables_of_the_sandbox(examined: Examined) -> None:
     listed = examined.findings["environment of commands"]["detail"].split(", ")
     assert "MY_SECRET" in listed
     assert "hidden-value" not in examined.printed.stdout
-    assert ({"TMPDIR", "GOCACHE"} <= set(listed)) is (examined.mode != FULL)
+    assert {"TMPDIR", "GOCACHE"} <= set(listed)
 
 
 def test_what_commands_find_is_asked_of_a_command(examined: Examined) -> None:
@@ -160,7 +158,7 @@ def test_what_commands_find_is_asked_of_a_command(examined: Examined) -> None:
     assert programs["python3"] == f"{examined.base}/bin/python3"
     assert programs["git"] == shutil.which("git", path="/usr/bin:/bin")
     assert programs["rg"] == (shutil.which("rg", path="/usr/bin:/bin") or f"{COMMAND_PATH}/rg")
-    assert (programs["node"] == f"{examined.hidden}/node") is (examined.mode == FULL)
+    assert programs["node"] != f"{examined.hidden}/node"
 
 
 def test_the_desktop_of_this_machine_is_looked_for(examined: Examined) -> None:

@@ -126,12 +126,3 @@ def test_pictures_that_are_too_many_or_too_large_are_dropped() -> None:
     for data in (b"abc", b"abcd", b"a", b"b"):
         heard.apply({"picture": base64.b64encode(data).decode(), "tag": "mine"})
     assert (heard.pictures, heard.dropped) == ([b"abc", b"a"], 2)
-
-
-def test_texts_about_the_interpreter_are_one_short_line() -> None:
-    heard = evaluation()
-    for word in ({"interpreter": "a\n\x1b[2Jb", "note": "\u202en" * 1000}, {"ready": "v\0" * 1000}):
-        heard.apply(dict(word))
-    assert heard.interpreter == "a[2Jb"
-    assert (set(heard.note), len(heard.note)) == ({"n"}, 150)
-    assert (set(heard.version), len(heard.version)) == ({"v"}, 150)

@@ -91,6 +91,7 @@ POSTGRES = """
 """
 
 
+@pytest.mark.long
 def test_a_database_server_works_in_the_temporary_folder(servers: Callable[[str, str], Server]) -> None:
     # Its programs refuse to run as root.
     server = servers("unprivileged", READ_ONLY)
