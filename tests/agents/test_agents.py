@@ -16,7 +16,7 @@ from mcp_toolserver.runtime.agents import running_agent
 from mcp_toolserver.text.agents.compaction import SUMMARISE
 from tests.agents.agents import HANDLE, PATIENCE, Agents, Call, Request, Says, agents
 from tests.agents.test_agent_files import GOOD, folder
-from tests.agents.test_agent_worktree import repository
+from tests.agents.test_agent_rights import repository
 from tests.support.processes import Daemons, until
 from tests.support.workbench import Person
 

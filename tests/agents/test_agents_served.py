@@ -14,8 +14,7 @@ import pytest
 from mcp_toolserver.commands.doctor import facts
 from mcp_toolserver.invocation import load
 from tests.agents.agents import HANDLE, Call, Model, Says, Script, model_api
-from tests.agents.test_agent_rights import WRITES
-from tests.agents.test_agent_worktree import repository
+from tests.agents.test_agent_rights import WRITES, repository
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.calling import held
 from tests.support.live import Messages, Setup, connected, connected_to, serving, text

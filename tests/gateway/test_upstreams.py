@@ -38,7 +38,7 @@ from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.protocol import translate
 from tests.gateway.strangers import Place, program, upstreams
-from tests.gateway.test_hostile_servers import DEATH, HOSTILE, LAST_WORDS, MORE, SILENCE, at_call
+from tests.gateway.test_gateway import DEATH, HOSTILE, LAST_WORDS, MORE, SILENCE, at_call
 from tests.gateway.test_wrap import unframed
 from tests.protocol.resource_clients import place
 from tests.support import http_server

@@ -1,4 +1,6 @@
-"""Serving over HTTP: the official client in both eras, what happens when somebody leaves, and the bounds."""
+"""Serving over HTTP: the official client in both eras, what happens when somebody leaves, the bounds, what
+clients may ask in a minute, and the names under which the server is reached.
+"""
 
 import asyncio
 import json
@@ -11,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
+import anyio.lowlevel
 import httpx
 import pytest
+from mcp_types import CLIENT_INFO_META_KEY
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.http.endpoints import cancels_when_left
-from mcp_toolserver.protocol.http.gate import POSTED, Gateway, HttpOptions, Posted
+from mcp_toolserver.protocol.http.gate import LARGE_BODIES, POSTED, Gateway, HttpOptions, Posted, message_in
 from mcp_toolserver.protocol.http.members import Member, OneToken
 from mcp_toolserver.protocol.http.request_checks import (
     INVALID_TOKEN,
@@ -29,7 +34,8 @@ from mcp_toolserver.protocol.http.request_checks import (
 )
 from mcp_toolserver.protocol.http.server import check_bind, listen, listening, own_hosts, port_of
 from mcp_toolserver.protocol.http.tokens import make_token, read_token_file
-from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RequestLimits
+from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RateLimiter, RequestLimits
+from tests.support import live
 from tests.support.http_server import (
     ACCEPT,
     INITIALIZE,
@@ -575,3 +581,199 @@ def test_at_the_usual_port_a_name_needs_none() -> None:
 def test_two_tokens_are_none_and_two_hosts_are_none() -> None:
     assert bearer_token(RequestHead(method="POST", path="/mcp", headers=(*GOOD, GOOD[1]))) == INVALID_TOKEN
     assert _status(*GOOD, GOOD[0]) == 421
+
+
+POST = RequestHead(method="POST", path="/mcp")
+
+
+def test_the_calls_of_a_minute_can_be_made_at_once_and_then_evenly() -> None:
+    for per_minute in (1, 7, 60, 1000):
+        times = [1000.0]
+        pace = RateLimiter(per_minute, lambda times=times: times[-1])
+        assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
+        wait = pace.take("a")
+        assert 0 < wait <= 60 / per_minute + 1
+        assert pace.take("b") == 0
+        times.append(times[-1] + wait)
+        assert pace.take("a") == 0
+        times.append(times[-1] + 61)
+        assert [pace.take("a") for _ in range(per_minute)] == [0] * per_minute
+        assert pace.take("a") > 0
+
+
+def test_little_is_remembered_of_clients_without_a_request() -> None:
+    limiter = ConcurrencyLimiter(RequestLimits())
+    for number in range(500):
+        assert limiter.acquire(str(number), "tools/call") is None
+        limiter.release(str(number))
+    assert (limiter._count, limiter._by_client) == (0, {})
+    pace = RateLimiter(2, lambda: 1000.0)
+    for number in range(5000):
+        pace.take(str(number))
+    assert len(pace._rested) <= 1024
+    assert [pace.take("4999") for _ in range(2)] == [0, 30]
+
+
+def test_a_client_without_a_session_goes_by_its_name() -> None:
+    named: list[tuple[dict[str, Any], str]] = [
+        ({"_meta": {CLIENT_INFO_META_KEY: {"name": "me"}}}, "me"),
+        ({"_meta": {CLIENT_INFO_META_KEY: {"name": 1}}}, ""),
+        ({"_meta": {CLIENT_INFO_META_KEY: {"name": "x" * 999}}}, "x" * 128),
+        ({}, ""),
+    ]
+    for params, name in named:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+        assert getattr(message_in(POST, body), "client", None) == name
+
+
+def named(name: str, tool: str) -> tuple[dict[str, Any], dict[str, str]]:
+    message, headers = modern(tool)
+    message["params"]["_meta"][CLIENT_INFO_META_KEY] = {"name": name, "version": "1"}
+    return message, headers
+
+
+async def test_a_flood_over_http_is_refused_and_others_are_served() -> None:
+    limits = RequestLimits(requests=4, of_one=2)
+    async with (
+        serving(limits=limits) as server,
+        server.http() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        message, headers = named("flood", "wait")
+        for _ in range(2):
+            tasks.start_soon(lambda: http.post("/mcp", json=message, headers=headers))
+        await server.calls.until(running=2)
+        refused = await http.post("/mcp", json=message, headers=headers)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        error = refused.json()["error"]
+        assert (error["code"], error["data"]) == (429, {"retryAfterSeconds": 1})
+        other, headers = named("other", "echo")
+        assert (await http.post("/mcp", json=other, headers=headers)).status_code == 200
+        server.calls.release.set()
+
+
+async def test_each_session_is_a_client() -> None:
+    async with (
+        serving(limits=RequestLimits(requests=4, of_one=1)) as server,
+        server.http() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        busy, free = await open_session(http), await open_session(http)
+        tasks.start_soon(lambda: http.post("/mcp", json=call("wait"), headers=busy))
+        await server.calls.until(running=1)
+        assert (await http.post("/mcp", json=call("echo", 2), headers=busy)).status_code == 429
+        assert (await http.post("/mcp", json=call("echo", 2), headers=free)).status_code == 200
+        server.calls.release.set()
+
+
+async def test_calls_in_a_minute_are_bounded_over_sse() -> None:
+    async with serving(sse=True, limits=RequestLimits(per_minute=1)) as server, server.http() as http:
+        for _ in range(2):
+            async with sse_session(http) as session:
+                await session.post(call("echo", 1))
+                assert (await session.answer())["id"] == 1
+                await session.post(call("echo", 2))
+                refused = (await session.answer())["error"]
+                assert (refused["code"], refused["data"]["retryAfterSeconds"]) == (429, 60)
+
+
+@pytest.mark.long
+async def test_calls_in_a_minute_are_bounded_over_http_by_a_flag(tmp_path: Path) -> None:
+    setup = live.Setup.below(tmp_path, "read-only", "--calls-per-minute", "2")
+    with live.serving(setup, "http") as url:
+        headers = {"authorization": f"Bearer {live.TOKEN}"}
+        async with httpx.AsyncClient(
+            base_url=url.removesuffix("/mcp"), headers=headers, trust_env=False
+        ) as http:
+            session = await open_session(http)
+            message = call("calculator", 1, expression="1+1")
+            answers = [await http.post("/mcp", json=message, headers=session) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert int(answers[2].headers["retry-after"]) in range(1, 31)
+
+
+async def test_all_bodies_together_have_bounded_room() -> None:
+    size = 2048
+    async with serving(max_body=size) as server:
+        held = server.head(content_length=str(size)) + b"x" * (size - 1)
+        small = server.head(content_length="2", connection="close") + b"{}"
+        writers: list[asyncio.StreamWriter] = []
+        for _ in range(LARGE_BODIES):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(held)
+            writers.append(writer)
+        # What is left is a byte for each of them: a second attempt of that size finds no room.
+        large = server.head(content_length=str(size), connection="close") + b"x" * size
+        with anyio.fail_after(10):
+            while status_of(await server.raw(large)) != 503:
+                await anyio.lowlevel.checkpoint()
+        assert status_of(await server.raw(small)) != 503
+        for writer in writers:
+            writer.close()
+        with anyio.fail_after(10):
+            while status_of(await server.raw(large)) == 503:
+                await anyio.lowlevel.checkpoint()
+
+
+NAMES = ("Tools.lan", "proxy.example.org", "localhost:9000", "[2001:db8::7]:80")
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[httpx.AsyncClient]:
+    """A client of a server on every address, with names that it does not know by itself."""
+    async with serving(host="0.0.0.0", names=NAMES) as server:
+        base, given = f"http://127.0.0.1:{server.port}", {**ACCEPT, "authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(base_url=base, headers=given, timeout=10, trust_env=False) as made:
+            yield made
+
+
+async def answer(http: httpx.AsyncClient, path: str = "/mcp", **headers: str) -> httpx.Response:
+    """The answer to a handshake with these headers, in which PORT is that of the server."""
+    port = str(http.base_url.port)
+    filled = {name.replace("_", "-"): value.replace("PORT", port) for name, value in headers.items()}
+    return await http.post(path, json=INITIALIZE, headers=filled)
+
+
+ALLOWED: Mapping[str, dict[str, str]] = {
+    "usual port": {"Host": "tools.lan"},
+    "own port": {"Host": "tools.lan:PORT"},
+    "capitals": {"Host": "TOOLS.lan"},
+    "any port": {"Host": "tools.lan:8444"},
+    "mapped port": {"Host": "localhost:9000"},
+    "version 6": {"Host": "[2001:db8::7]:80"},
+    "loopback": {"Host": "localhost:PORT"},
+    "the address that was reached": {"Host": "127.0.0.1:PORT"},
+    "behind TLS": {"Host": "proxy.example.org", "Origin": "https://proxy.example.org"},
+    "behind TLS at any port": {"Host": "tools.lan:8444", "Origin": "https://tools.lan:8444"},
+    "mapped origin": {"Host": "localhost:9000", "Origin": "http://localhost:9000"},
+}
+
+
+async def test_an_allowed_name_is_the_server(http: httpx.AsyncClient) -> None:
+    statuses = {name: (await answer(http, **headers)).status_code for name, headers in ALLOWED.items()}
+    assert statuses == dict.fromkeys(ALLOWED, 200)
+    assert (await answer(http, "/mcp/", Host="tools.lan")).status_code == 200
+
+
+REFUSED: Mapping[str, tuple[dict[str, str], int]] = {
+    "another name": ({"Host": "evil.example"}, 421),
+    "another address than the one that was reached": ({"Host": "127.0.0.2:PORT"}, 421),
+    "suffix": ({"Host": "tools.lan.evil.example"}, 421),
+    "subdomain": ({"Host": "x.tools.lan"}, 421),
+    "another name at another port": ({"Host": "evil.example:8444"}, 421),
+    "another mapped port": ({"Host": "localhost:9001"}, 421),
+    "another origin": ({"Host": "tools.lan", "Origin": "http://evil.example"}, 403),
+    "origin at another port": ({"Host": "tools.lan", "Origin": "http://tools.lan:3000"}, 403),
+    "no origin": ({"Host": "tools.lan", "Origin": "null"}, 403),
+    "cross-site": ({"Host": "tools.lan", "Sec_Fetch_Site": "cross-site"}, 403),
+}
+
+
+async def test_a_name_that_a_page_could_bring_is_not(http: httpx.AsyncClient) -> None:
+    statuses = {name: (await answer(http, **headers)).status_code for name, (headers, _) in REFUSED.items()}
+    assert statuses == {name: refused for name, (_, refused) in REFUSED.items()}
+
+
+async def test_the_refusal_names_the_host_and_its_port(http: httpx.AsyncClient) -> None:
+    for host, shown in (("Localhost:9001", "localhost:9001"), ("<b>x", "NAME")):
+        assert f"--allowed-host {shown}." in (await answer(http, Host=host)).text
