@@ -48,21 +48,12 @@ def over_http(setup: Setup, transport: str) -> Generator[Running]:
         yield server
 
 
-Way = Callable[[Running], None]
-
-
-def closed(end: int) -> Way:
-    return lambda server: server.close(server.ends[end])
-
-
 @pytest.mark.parametrize(
-    ("way", "mode"),
-    [
-        pytest.param(closed(1), "danger-full-access", id="nobody-listens"),
-        pytest.param(closed(0), "workspace-write", id="end-of-input-workspace-write"),
-    ],
+    ("end", "mode"),
+    [(1, "danger-full-access"), (0, "workspace-write")],
+    ids=["nobody-listens", "end-of-input-workspace-write"],
 )
-async def test_a_server_on_stdio_ends_with_all_that_it_started(way: Way, mode: str, setup: Setup) -> None:
+async def test_a_server_on_stdio_ends_with_all_that_it_started(end: int, mode: str, setup: Setup) -> None:
     family = Family()
     # In a sandbox without a handshake.
     era = "legacy" if mode == "danger-full-access" else "auto"
@@ -71,7 +62,7 @@ async def test_a_server_on_stdio_ends_with_all_that_it_started(way: Way, mode: s
         await server.first_answer()
         server.say(call("bash", era=era, command=family.command))
         await until(lambda: family.runs)
-        way(server)
+        server.close(server.ends[end])
         assert await server.ended() == 0
         assert "Traceback" not in server.said
     assert family.is_gone

@@ -13,7 +13,6 @@ from mcp_toolserver.capabilities.permissions import Permission
 from tests.support.confinement import (
     AS_ROOT_IN_LONG,
     READ_ONLY,
-    USERS,
     WORKSPACE_WRITE,
     Said,
     Server,
@@ -55,14 +54,6 @@ def server(started: Server) -> Server:
     return started
 
 
-one_server = pytest.mark.parametrize(
-    ("user", "mode"),
-    [pytest.param(USERS[-1], READ_ONLY, marks=pytest.mark.xdist_group(USERS[-1]))],
-    indirect=True,
-)
-"""For what the driver decides before it starts an interpreter."""
-
-
 def project(root: Path) -> None:
     """Add an environment that has one package, which the server lacks."""
     made = root / ".venv"
@@ -101,7 +92,6 @@ def test_a_session_imports_what_only_the_project_has_and_keeps_state(server: Ser
     assert f"[interpreter: {VERSION}, {of.root}/.venv/bin/python]" in missing
 
 
-@one_server
 def test_without_an_environment_python3_of_the_path_runs_and_for_a_broken_one_with_a_note(
     server: Server,
 ) -> None:
@@ -130,7 +120,6 @@ def test_without_an_environment_python3_of_the_path_runs_and_for_a_broken_one_wi
     shutil.rmtree(server.scene.root / "venv")
 
 
-@one_server
 def test_an_interpreter_that_is_none_is_an_error_and_the_server_goes_on(server: Server) -> None:
     of = server.scene
     for content, words in (
