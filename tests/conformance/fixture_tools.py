@@ -144,21 +144,13 @@ async def _logging(_: Args, rt: Runtime) -> Output:
     return Output("logged")
 
 
+def _forms(request: Callable[[Mapping[str, Any]], mcp.ElicitRequest]) -> Callable[[Context, Params], Answer]:
+    """Asks for what `request` makes of the arguments."""
+    return lambda context, params: asking.over_the_channel(context, request(params.arguments or {}))
+
+
 async def _sampling(context: Context, params: Params) -> mcp.CallToolResult:
     return await asking.sampled(context, str((params.arguments or {}).get("prompt")))
-
-
-async def _elicitation(context: Context, params: Params) -> mcp.CallToolResult:
-    message = str((params.arguments or {}).get("message"))
-    return await asking.over_the_channel(context, asking.form(message, username=TEXT, email=TEXT))
-
-
-async def _defaults(context: Context, _: Params) -> mcp.CallToolResult:
-    return await asking.over_the_channel(context, asking.DEFAULTS)
-
-
-async def _enums(context: Context, _: Params) -> mcp.CallToolResult:
-    return await asking.over_the_channel(context, asking.ENUMS)
 
 
 async def _needs_sampling(context: Context, _: Params) -> mcp.CallToolResult:
@@ -174,10 +166,7 @@ PICTURE = Image(data=base64.b64decode(asking.PNG), mime_type="image/png")
 
 TOOLS = (
     entry("test_simple_text", _says("A simple text.")),
-    entry(
-        "test_image_content",
-        _says("A picture.", PICTURE),
-    ),
+    entry("test_image_content", _says("A picture.", PICTURE)),
     entry("test_error_handling", _fails),
     entry("test_tool_with_progress", _progress),
     entry("test_tool_with_logging", _logging, Capability.TELL),
@@ -196,10 +185,11 @@ FIXTURES: Mapping[str, Fixture] = {
     "test_multiple_content_types": Fixture(run=_always(result(*asking.MIXED))),
     "test_sampling": Fixture(run=_sampling, schema={"properties": {"prompt": TEXT}, "required": ["prompt"]}),
     "test_elicitation": Fixture(
-        run=_elicitation, schema={"properties": {"message": TEXT}, "required": ["message"]}
+        run=_forms(lambda given: asking.form(str(given.get("message")), username=TEXT, email=TEXT)),
+        schema={"properties": {"message": TEXT}, "required": ["message"]},
     ),
-    "test_elicitation_sep1034_defaults": Fixture(run=_defaults),
-    "test_elicitation_sep1330_enums": Fixture(run=_enums),
+    "test_elicitation_sep1034_defaults": Fixture(run=_forms(lambda _: asking.DEFAULTS)),
+    "test_elicitation_sep1330_enums": Fixture(run=_forms(lambda _: asking.ENUMS)),
     "test_missing_capability": Fixture(run=_needs_sampling),
     "test_input_required_result_capabilities": Fixture(run=_capabilities),
     **{name: Fixture(run=_asks(name)) for name in asking.ROUNDS if not name.endswith("_prompt")},

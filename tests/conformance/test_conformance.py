@@ -1,7 +1,7 @@
 """The official conformance suite, both eras and tasks; nothing is expected to fail.
 
-Most scenarios call tools, resources or prompts that only `fixture_server` has. Of those that pass without it the
-list is exact: one that begins to fail fails its test, and one that begins to pass is added.
+Most scenarios call tools, resources or prompts that only `fixture_server` has. Of those that pass without it
+the list is exact: one that begins to fail fails its test, and one that begins to pass is added.
 """
 
 import asyncio

@@ -171,8 +171,10 @@ async def test_a_hung_mount_of_one_client_stops_no_other(tmp_path: Path) -> None
         url = stack.enter_context(serving(setup, "http"))
         stack.enter_context(hung_mount(mount))
         lost, stuck, other = [
-            await stack.enter_async_context(connected_to(url, "http", mode="legacy", **options))
-            for options in ({"list_roots_callback": roots}, {}, {})
+            await stack.enter_async_context(
+                connected_to(url, "http", mode="legacy", list_roots_callback=callback)
+            )
+            for callback in (roots, None, None)
         ]
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
