@@ -113,9 +113,6 @@ def lair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lair:
     return made
 
 
-# --- entering --------------------------------------------------------------------------------------------
-
-
 async def test_a_worktree_has_the_files_of_any_commit_on_a_branch_of_its_own(at: Bench) -> None:
     result = await at.ask("EnterWorktree", name="x", path=at.place)
     head = at.lair.git("rev-parse", "HEAD")[:12]
@@ -257,9 +254,6 @@ async def test_a_rule_on_a_file_holds_in_a_worktree_and_for_git_too(tmp_path: Pa
         assert lair.git("show", "--format=", "--name-only", "HEAD") == "new\n"
 
 
-# --- leaving ---------------------------------------------------------------------------------------------
-
-
 async def test_a_clean_worktree_is_removed_with_its_branch_unless_the_user_locked_it(at: Bench) -> None:
     id_ = await at.enter()
     at.lair.git("worktree", "lock", str(at.folder / "x"))
@@ -372,9 +366,6 @@ async def test_the_next_server_finds_it_and_they_are_limited(
         assert "w0, w1" in await at.enter_refused("invalid_input")
         await at.leave(await at.enter("w1"), action="remove")
         await at.enter()
-
-
-# --- agents ----------------------------------------------------------------------------------------------
 
 
 def _worktrees(server: Dispatcher) -> CallWorktrees:

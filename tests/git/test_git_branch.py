@@ -150,6 +150,7 @@ async def test_what_cannot_be_put_back_is_said(at: GitTools, monkeypatch: pytest
     assert (lair.repository / "file.txt").read_text(encoding="utf-8") == "meanwhile\n"
 
 
+@pytest.mark.long
 async def test_many_files_are_written_in_parts_and_more_are_refused(
     at: GitTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:

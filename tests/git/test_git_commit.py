@@ -111,9 +111,6 @@ async def test_a_path_outside_the_roots_is_refused(at: GitTools) -> None:
         await refused(at, "denied", paths=[path])
 
 
-# --- rules -----------------------------------------------------------------------------------------------
-
-
 async def test_what_a_rule_hides_is_not_committed(at: GitTools) -> None:
     lair = at.lair
     for name in ("secret/key", "plain", "deep/secret.pem"):
@@ -141,9 +138,6 @@ async def test_a_rule_about_the_tool_holds_for_each_file(at: GitTools) -> None:
     await refused(at, "invalid_input", paths=["kept"])
 
 
-# --- authors ---------------------------------------------------------------------------------------------
-
-
 async def test_the_author_is_the_operators(at: GitTools) -> None:
     lair = at.lair
     for section in ("user", "author", "committer"):
@@ -159,9 +153,6 @@ def test_a_text_that_is_no_author_is_refused() -> None:
     for text in ("", "n", "<a@b>", "n <>", "n <a b>", "n\n <a@b>", "... <a@b>", "n <a@b> <c@d>"):
         with pytest.raises(ValueError, match="Name <email>"):
             parse_author(text)
-
-
-# --- amending --------------------------------------------------------------------------------------------
 
 
 async def test_the_last_commit_is_replaced(at: GitTools) -> None:
@@ -189,9 +180,6 @@ async def test_a_pushed_commit_and_one_of_another_author_are_not_amended(at: Git
     assert " on no branch, 1 file: next" in await at.text("git_commit", message="next", all=True)
     assert (await at.data("git_commit", message="changed", amend=True))["branch"] == ""
     assert lair.git("log", "--format=%s") == "changed\nfirst\n"
-
-
-# --- states of a repository ------------------------------------------------------------------------------
 
 
 async def test_the_first_commit_can_be_made(at: GitTools) -> None:
@@ -254,9 +242,6 @@ async def test_a_git_folder_that_is_a_link_or_a_file_that_leads_elsewhere_is_onl
     place.rename(lair.repository / "elsewhere")
     place.write_text(f"gitdir: {lair.repository}/elsewhere\n", encoding="utf-8")
     await refused(at, "denied", paths=["file.txt"])
-
-
-# --- contents --------------------------------------------------------------------------------------------
 
 
 async def test_a_configured_filter_is_not_run_and_its_files_are_refused(at: GitTools) -> None:

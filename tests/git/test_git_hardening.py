@@ -79,9 +79,6 @@ def refuses(check: Callable[[Any], object], given: Any) -> bool:
     return False
 
 
-# --- programs that a repository names --------------------------------------------------------------------
-
-
 build_changing_argv = partial(build_argv, changing=True)
 
 Plant = Callable[[Lair], None]
@@ -235,8 +232,6 @@ async def test_an_object_that_is_missing_is_not_fetched(lair: Lair, ask: Asked) 
     assert answer.status != 0
 
 
-# --- settings that subcommands read which are not asked here ----------------------------------------------
-
 FOR_CHANGES = (
     # What only the user's own configuration may name is not overridden.
     *(name for name in PROGRAMS if name != "uploadpack.packObjectsHook"),
@@ -256,9 +251,6 @@ def test_no_setting_that_names_a_program_holds(lair: Lair) -> None:
     last = {name: value for name, _, value in pairs}
     assert [name for name, value in last.items() if str(lair.evil) in value] == []
     assert (last["protocol.allow"], last["submodule.module.update"]) == ("never", "none")
-
-
-# --- where a repository is -------------------------------------------------------------------------------
 
 
 async def test_a_work_tree_elsewhere_is_refused(lair: Lair, ask: Asked) -> None:
@@ -295,9 +287,6 @@ async def test_a_repository_of_somebody_else_is_not_read(lair: Lair, ask: Asked)
     async with asking(lair, program=str(somebody)) as other:
         with pytest.raises(NotFound):
             await other("status")
-
-
-# --- what the server was started with, and what git says ---------------------------------------------------
 
 
 async def test_variables_for_git_in_the_server_s_environment_are_dropped(lair: Lair) -> None:
@@ -362,9 +351,6 @@ async def test_settings_of_the_user_still_hold(lair: Lair, ask: Asked) -> None:
     assert answer.stdout == b" M file.txt\n?? b.new\n"
 
 
-# --- nothing changes ---------------------------------------------------------------------------------------
-
-
 async def test_asking_changes_nothing_in_the_repository(lair: Lair, ask: Asked) -> None:
     textconv(lair)
     lair.commit()
@@ -395,9 +381,6 @@ async def test_a_touched_file_is_no_difference(lair: Lair, ask: Asked) -> None:
     assert (await ask("diff", "--stat")).stdout == b""
     assert (await ask("diff", "--numstat", "-z")).stdout == b""
     assert (await ask("status", "--porcelain")).stdout == b""
-
-
-# --- words that could be options --------------------------------------------------------------------------
 
 
 async def test_a_revision_that_is_an_option_is_refused(lair: Lair, ask: Asked) -> None:
@@ -490,9 +473,6 @@ async def test_a_git_that_does_not_answer_or_is_gone_is_reported(lair: Lair) -> 
         async with asking(lair, program=str(broken)) as ask:
             with pytest.raises(error):
                 await ask("status", timeout=0.5)
-
-
-# --- the settings and the wire ------------------------------------------------------------------------------
 
 
 def test_a_configuration_built_to_overwhelm_is_refused() -> None:

@@ -46,9 +46,6 @@ pytestmark = pytest.mark.xdist_group("served")
 KEPT = ("config", "hooks", "info/attributes")
 
 
-# --- hostile repositories --------------------------------------------------------------------------------
-
-
 def everything(at: Place) -> None:
     """Every question and every change, which run no program and leave all around as it was; then the same
     programs do run, so that the attack is one."""
@@ -155,9 +152,6 @@ def test_the_tools_commit_where_a_command_cannot(place: Place) -> None:
     assert "from the tool" in place.server.bash(script)
 
 
-# --- modes, layers, settings -----------------------------------------------------------------------------
-
-
 async def test_the_author_is_that_of_git_in_the_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,8 +206,6 @@ async def test_without_bubblewrap_they_need_the_operators_consent(degraded: bool
         assert not changed(before, made.around())
 
 
-# --- named pipes in the place of files -------------------------------------------------------------------
-
 PIPES = {
     ".gitignore": ("git_status",),
     "deep/down/.ignore": ("grep_search",),
@@ -242,9 +234,6 @@ def test_a_named_pipe_that_a_program_would_wait_for_is_named(place: Place) -> No
         if kept.exists():
             kept.rename(pipe)
     assert not wrong
-
-
-# --- worktrees -------------------------------------------------------------------------------------------
 
 
 def test_the_folder_of_the_worktrees_is_a_real_one(place: Place) -> None:
@@ -289,9 +278,6 @@ def test_links_and_names_of_a_commit_lead_nowhere(place: Place) -> None:
         place.server.bash("echo evil > up/pre-commit; echo evil > away/new; echo evil > .git; true")
     assert not changed(before[0], place.scene.around())
     assert not changed(before[1], snapshot(place.own / ".git/hooks"))
-
-
-# --- while commands run ----------------------------------------------------------------------------------
 
 
 def test_a_worktree_comes_and_goes_while_commands_run(place: Place) -> None:

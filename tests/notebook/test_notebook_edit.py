@@ -42,9 +42,6 @@ async def refusal(bench: Bench, before: bytes, *, kind: str, **arguments: Any) -
     return result.text
 
 
-# --- what it does ----------------------------------------------------------------------------------------
-
-
 NOT_RUN: dict[str, Any] = {"outputs": [], "execution_count": None}
 REPLACED: tuple[tuple[int, str | None, dict[str, Any], tuple[str, ...]], ...] = (
     (0, None, NOT_RUN, ()),
@@ -138,9 +135,6 @@ async def test_the_only_cell_is_deleted_and_another_put_in_its_place(bench: Benc
     assert after == before.replace(b'"c"', json.dumps(json.loads(after)["cells"][0]["id"]).encode())
 
 
-# --- the rest of the file --------------------------------------------------------------------------------
-
-
 async def test_a_new_cell_has_its_fields_in_the_order_of_its_neighbours(bench: Bench) -> None:
     order = ("metadata", "id", "source", "cell_type", "execution_count", "outputs", "attachments")
     notebook = plain(made())
@@ -163,9 +157,6 @@ async def test_numbers_and_escapes_that_python_would_write_otherwise_stay(bench:
         assert odd in after
 
 
-# --- encodings -------------------------------------------------------------------------------------------
-
-
 async def test_an_encoding_stays(bench: Bench) -> None:
     """NB13"""
     expected = plain(made())
@@ -174,9 +165,6 @@ async def test_an_encoding_stays(bench: Bench) -> None:
         (bench.root / "n.ipynb").write_bytes(written(made()).decode().encode(codec))
         assert (await edit(bench, cell_id="b", new_source="ß 漢")).error is None
         assert (bench.root / "n.ipynb").read_bytes() == written(expected).decode().encode(codec)
-
-
-# --- what is refused -------------------------------------------------------------------------------------
 
 
 async def test_older_minor_versions_have_numbers_and_no_ids(bench: Bench) -> None:

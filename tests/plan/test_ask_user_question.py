@@ -24,8 +24,6 @@ WHY: dict[str, Any] = {"questions": [{"question": "why?"}]}
 FIXED = str(NobodyToAsk())
 
 
-# --- what is asked ---------------------------------------------------------------------------------------
-
 FULL = {
     "question": "Which colour?",
     "header": "Colour",
@@ -118,9 +116,6 @@ async def test_the_answers_come_as_text_and_as_lists(tmp_path: Path) -> None:
     result = await call(planner(tmp_path), "AskUserQuestion", Person(answers=answers), questions=questions)
     assert result.text == "Q: Which colour?\nA: red, blue\nQ: why?\nA: so\nQ: else?\nA: (no answer)"
     assert result.data == {"answers": [["red", "blue"], ["so"], []]}
-
-
-# --- real clients ----------------------------------------------------------------------------------------
 
 
 class Human:
@@ -231,9 +226,6 @@ def test_nobody_reads_standard_input(tmp_path: Path) -> None:
     assert done.stdout == "status 1\ntyped\n"
     assert done.stderr.strip().endswith(FIXED)
     assert sys.executable == python
-
-
-# --- pause_for_human -------------------------------------------------------------------------------------
 
 
 async def test_a_pause_goes_on_as_the_human_decides(tmp_path: Path) -> None:

@@ -33,9 +33,6 @@ def at(tmp_path: Path) -> Dispatcher:
     return planner(tmp_path)
 
 
-# --- the whole list at once ------------------------------------------------------------------------------
-
-
 async def test_a_list_is_replaced_and_the_old_one_reported(at: Dispatcher) -> None:
     first = await call(at, "TodoWrite", todos=[todo("parse", "in_progress"), todo("test", "in_progress")])
     name = handle(first)
@@ -81,9 +78,6 @@ async def test_what_is_left_out_has_its_usual_value_and_priorities_stay(at: Disp
     assert "\n3 [ ] c" in (await call(at, "TodoWrite", action="add", text="c", list_id=name)).text
 
 
-# --- one change at a time --------------------------------------------------------------------------------
-
-
 async def test_things_are_added_toggled_and_removed_by_id(at: Dispatcher) -> None:
     name = handle(await call(at, "todo", action="add", text="a"))
     await call(at, "todo", action="add", text="b", priority="low", list_id=name)
@@ -110,9 +104,6 @@ async def test_an_id_that_is_not_there_changes_nothing(at: Dispatcher) -> None:
         assert "0 of 0" in (await call(at, "TodoWrite", action="list", list_id=name)).text
 
 
-# --- what makes no sense ---------------------------------------------------------------------------------
-
-
 SENSELESS: tuple[tuple[dict[str, Any], str], ...] = (
     ({}, "todos must not be empty"),
     ({"todos": []}, "todos must not be empty"),
@@ -135,9 +126,6 @@ async def test_what_makes_no_sense_is_named(at: Dispatcher) -> None:
     full = handle(await call(at, "TodoWrite", todos=[todo(str(n)) for n in range(200)]))
     assert (await call(at, "TodoWrite", action="add", text="x", list_id=full)).error == "invalid_input"
     assert (await call(at, "TodoWrite", todos=[todo(str(n)) for n in range(201)])).error == "invalid_input"
-
-
-# --- whose list ------------------------------------------------------------------------------------------
 
 
 async def test_without_a_list_id_a_session_works_on_its_own_list(at: Dispatcher) -> None:

@@ -102,21 +102,13 @@ async def test_an_ask_rule_about_either_asks_once_and_about_the_other_tool(tmp_p
         assert asked == 2 * ["Allow probe (read-only)?"], rule
 
 
-async def test_an_allow_rule_about_it_spares_no_question(tmp_path: Path) -> None:
-    person = Person()
-    entries = (CALL_TOOL, probe(permission=WRITE))
+async def test_it_asks_if_the_other_tool_must_whatever_it_is_allowed_itself(tmp_path: Path) -> None:
+    entries = (CALL_TOOL, probe(), probe("writer", WRITE))
     server = dispatcher(machine(tmp_path), *entries, granted=READ, allow=["CallTool"])
-    assert (await through(server, "probe", person, path="a")).error == "denied"
-    assert person.asked
-
-
-async def test_a_reading_tool_needs_no_question_although_another_would(tmp_path: Path) -> None:
-    person = Person()
-    server = dispatcher(
-        machine(tmp_path), CALL_TOOL, probe(), probe("writer", WRITE), ceiling=DANGER, granted=READ
-    )
-    assert (await through(server, "probe", person, path="a")).error is None
-    assert person.asked == []
+    reads, writes = Person(), Person()
+    assert (await through(server, "probe", reads, path="a")).error is None
+    assert (await through(server, "writer", writes, path="a")).error == "denied"
+    assert (len(reads.asked), len(writes.asked)) == (0, 1)
 
 
 async def test_either_being_switched_off_refuses(tmp_path: Path) -> None:

@@ -33,9 +33,6 @@ def grounds(tmp_path: Path, search_broker: Broker) -> Grounds:
     return Grounds(root=tmp_path / "root", outside=tmp_path / "outside", launcher=Programs(search_broker))
 
 
-# --- what a search for lines shows ------------------------------------------------------------------------
-
-
 async def test_files_come_in_path_order_lines_with_numbers_and_counts_per_file(grounds: Grounds) -> None:
     grounds.write(a__z="x", a__b__c="x", a_dot_txt="x\n\nx x\n", b="x", other="y")
     modes: tuple[tuple[SearchMode, list[str], int], ...] = (
@@ -87,18 +84,12 @@ async def test_binary_files_are_skipped_with_their_lines_before_the_first_sign(g
     assert await grounds.shown("needle", "count") == ["text:1"]
 
 
-# --- which part of it -------------------------------------------------------------------------------------
-
-
 async def test_context_does_not_count(grounds: Grounds) -> None:
     grounds.write(a="0\nx\n2\n3\n4\nx\n6\n")
     found = await grounds.lines("x", before=1, after=1, limit=1)
     assert found.text.splitlines() == ["a-1-0", "a:2:x", "a-3-2"]
     assert (found.shown, found.total) == (1, 2)
     assert await grounds.shown("x", before=1, after=1, limit=1, offset=1) == ["a-5-4", "a:6:x", "a-7-6"]
-
-
-# --- which files ------------------------------------------------------------------------------------------
 
 
 async def test_an_unknown_type_is_answered_with_known_ones(grounds: Grounds) -> None:
@@ -222,9 +213,6 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_found(
     assert sorted(listed)[-3:] == ["unreadable/a", "unreadable/closed", "unreadable/sub/b"]
 
 
-# --- patterns ---------------------------------------------------------------------------------------------
-
-
 BAD_PATTERNS = (
     *("needle(", "[needle", "*needle", "needle(?=x)", "(?<!x)needle", r"(n)\1"),
     *("(?P<n>e)(?P=n)", "a{2,1}", "(" * 5_000, "x" * 10_001),
@@ -243,9 +231,6 @@ async def test_a_bad_pattern_is_explained(grounds: Grounds) -> None:
         assert len(text) < 600
         assert "rg:" not in text
         assert str(grounds.root) not in text
-
-
-# --- files ------------------------------------------------------------------------------------------------
 
 
 async def test_the_newest_file_comes_first_and_equal_ones_by_path(grounds: Grounds) -> None:
@@ -290,9 +275,6 @@ async def test_a_pattern_applies_below_the_folder_but_files_are_shown_whole(
         await grounds.files("*", path="c")
     assert sorted((await grounds.files("x/*", path="src")).files) == ["src/x/b"]
     assert sorted((await grounds.files("*", path="src")).files) == ["src/a", "src/x/b"]
-
-
-# --- trouble ----------------------------------------------------------------------------------------------
 
 
 async def test_a_search_that_takes_too_long_is_ended(grounds: Grounds) -> None:
@@ -360,9 +342,6 @@ async def test_a_bad_glob_is_refused(grounds: Grounds) -> None:
         for search in (grounds.lines("x", glob=glob), grounds.files(glob)):
             with pytest.raises(InvalidInput, match=re.escape(glob[:9])):
                 await search
-
-
-# --- parts ------------------------------------------------------------------------------------------------
 
 
 def ignored(workspace: Workspace, path: str) -> bool:

@@ -19,9 +19,6 @@ from tests.support.workbench import Person
 BAD = ".agents/skills/bad/SKILL.md"
 
 
-# --- where skills are found ------------------------------------------------------------------------------
-
-
 async def test_the_nearest_skill_of_a_name_counts_and_the_others_are_reported(tmp_path: Path) -> None:
     files = {
         ".agents/skills/a/SKILL.md": skill("root, agents"),
@@ -81,9 +78,6 @@ async def test_a_folder_outside_the_roots_is_searched_if_the_operator_names_it(t
     with pytest.raises(SettingsError, match="--skills"):
         async with skilled(tmp_path, skills=(str(tmp_path / "none"),)):
             raise AssertionError("it started")
-
-
-# --- hostile files ---------------------------------------------------------------------------------------
 
 
 async def _skipped(made: Place) -> str:
@@ -210,9 +204,6 @@ async def test_more_skills_than_allowed_are_left_out_with_a_warning(tmp_path: Pa
         assert said.endswith("There are more warnings.")
 
 
-# --- rules -----------------------------------------------------------------------------------------------
-
-
 async def test_a_rule_that_hides_files_hides_skills_and_their_files(tmp_path: Path) -> None:
     key = ".agents/skills/release/key.pem"
     hidden = {".agents/skills/hidden/SKILL.md": skill("the secret", aliases="[alias]")}
@@ -260,9 +251,6 @@ async def test_a_file_that_is_no_skill_any_more_when_it_is_loaded_is_a_conflict(
     file.write_text("---\n", encoding="utf-8")
     with pytest.raises(discovery.Conflict, match="changed meanwhile"):
         discovery.read_skill(source)
-
-
-# --- idle callers ----------------------------------------------------------------------------------------
 
 
 def test_a_skill_ends_after_half_an_hour_without_a_call() -> None:
