@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.call_scope import Room, SavedOutput
 from mcp_toolserver.pipeline.call import fit
+from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.runtime.executables import find_host_executables
 from mcp_toolserver.text.lines.encoding import head_bytes, tail_bytes
 from mcp_toolserver.tool_spec import Output
@@ -121,13 +122,48 @@ CUT: tuple[tuple[str, dict[str, Any], str], ...] = (
 )
 
 
+PATCH = "*** Begin Patch\n*** Update File: crlf.txt\n@@\n-row 398 \n+8\n*** End Patch\n"
+
+WIDE: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(
+        (tool, {"path": path})
+        for path in ("crlf.txt", "line.txt")
+        for tool in ("read_file", "head", "tail", "git_diff", "git_blame")
+    ),
+    ("git_show", {}),
+    *(
+        ("grep_search", {"pattern": "line|x|row", "path": path, "output_mode": "content"})
+        for path in (".", "crlf.txt")
+    ),
+    ("grep_search", {"pattern": "x", "path": "line.txt", "output_mode": "content"}),
+    ("grep_search", {"pattern": "line|x|row", "head_limit": 0}),
+    ("diff", {"path": "crlf.txt", "other_path": "line.txt"}),
+    ("edit_file", {"path": "crlf.txt", "old_string": "line", "new_string": "row", "replace_all": True}),
+    ("edit_file", {"path": "crlf.txt", "old_string": "row 399", "new_string": "last"}),
+    ("apply_patch", {"patch": PATCH}),
+    ("write_file", {"path": "crlf.txt", "content": "one\r\ntwo\r\n", "overwrite": True}),
+    ("write_file", {"path": "crlf.txt", "content": "one\r\n2\r\n"}),
+    ("bash", {"command": "cat long.txt crlf.txt"}),
+    ("REPL", {"code": "cat long.txt crlf.txt", "language": "shell"}),
+    ("ls", {"path": "named", "limit": 9_000, "details": True}),
+    ("glob_search", {"pattern": "**/*", "limit": 9_000}),
+    ("ToolSearch", {}),
+)
+"""Calls whose answers would be too long, or show the CR of a line end."""
+
+
 @pytest.mark.requirement("GR-45", "GR-46", "GR-48")
-async def test_every_result_that_is_cut_can_be_had_whole(tmp_path: Path) -> None:
+async def test_what_is_cut_can_be_had_whole_and_nothing_is_too_long_or_shows_the_cr_of_a_line_end(
+    tmp_path: Path,
+) -> None:
     setup = """git init -q; git config user.name n; git config user.email n@example.org
         seq 100000 >long.txt; for i in $(seq 400); do echo "f$i() {"; done >long.sh
+        seq -f 'line %g' 0 399 | sed 's/$/\\r/' >crlf.txt; echo x >line.txt
         for at in 1 2 3; do seq 20000 >>long.txt; git add .; git commit -qm $at; done
-        for at in $(seq 31); do git branch b$at; done; mkdir many; cd many
-        for at in $(seq 1001); do echo x >f$at; done; git add ."""
+        for at in $(seq 31); do git branch b$at; done; mkdir many named; cd many
+        for at in $(seq 1001); do echo x >f$at; done; git add .; cd ../named
+        for at in $(seq 1500); do >$at$(printf n%.0s $(seq 60)); done; cd ..
+        sed -i 's/399/399 /' crlf.txt; head -c 300000 long.txt | tr '\\n' x >line.txt"""
     (tmp_path / "root").mkdir()
     subprocess.run(["bash", "-c", setup], cwd=tmp_path / "root", check=True)
     found = find_host_executables(os.environ, [str(tmp_path / "root")])
@@ -145,3 +181,10 @@ async def test_every_result_that_is_cut_can_be_had_whole(tmp_path: Path) -> None
                     saved = {"path": result.saved_output.path, "limit": 5}
                     assert (await server.call("read_file", saved, Person())).error is None
                     assert result.saved_output.size > 600
+            for name, arguments in (*WIDE, ("glob_search", {"pattern": "{" + "a," * 40_000 + "}"})):
+                with case(f"{name} {str(arguments)[:60]}"):
+                    result = await server.call(name, arguments, Person())
+                    assert (result.error is not None) == (len(str(arguments)) > 1_000), result.text[-300:]
+                    assert len(result.text) <= 48_000
+                    assert "\\u{d}" not in result.text
+    assert {entry.spec.name for entry in discover() if entry.spec.limits.output_bytes > 48_000} == set()
