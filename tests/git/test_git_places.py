@@ -79,26 +79,21 @@ async def test_a_submodule_is_left_alone_and_refused(at: GitTools) -> None:
     assert not lair.ran()
 
 
-async def test_a_hidden_git_folder_is_not_read(at: GitTools) -> None:
-    assert (await at.like(hides=[".git/**"]).ask("git_log")).error == "denied"
-    assert (await at.like(hides=["other/**"]).ask("git_log")).error is None
-
-
-async def test_a_client_s_narrower_folders_hold(at: GitTools) -> None:
+async def test_a_git_folder_that_is_hidden_outside_of_the_client_or_too_long_to_look_through_is_not_read(
+    at: GitTools,
+) -> None:
     lair = at.lair
-    at = at.like(roots=[lair.folder])
-    narrow = at.at.host.restricted_to((str(lair.repository / "deep"),))
-    assert (await at.ask("git_log", path="repository")).error is None
-    narrowed = replace(at, at=replace(at.at, host=narrow))
-    assert (await narrowed.ask("git_log", path=str(lair.repository / "deep"))).error == "denied"
-
-
-async def test_a_configuration_that_is_too_long_to_look_through_is_refused(at: GitTools) -> None:
-    lair = at.lair
+    await at.like(hides=[".git/**"]).refused("denied", "git_log")
+    await at.like(hides=["other/**"]).text("git_log")
+    wide = at.like(roots=[lair.folder])
+    await wide.text("git_log", path="repository")
+    narrow = wide.at.host.restricted_to((str(lair.repository / "deep"),))
+    narrowed = replace(wide, at=replace(wide.at, host=narrow))
+    await narrowed.refused("denied", "git_log", path=str(lair.repository / "deep"))
     with (lair.repository / ".git/config").open("a", encoding="utf-8") as config:
         config.write("[long]\n" + f"name = {'x' * 1000}\n" * (MAX_LISTING // 1000 + 1))
     assert lair.naive("status").returncode == 0
-    assert (await at.ask("git_status")).error == "denied"
+    await at.refused("denied", "git_status")
 
 
 async def test_git_that_uses_too_much_is_ended_and_reported(lair: Lair) -> None:

@@ -21,7 +21,6 @@ ADDRESSES = {
     "HTTPS://hunter2@example.org/x": "HTTPS://[redacted]@example.org/x",
     "ssh://git@example.org/x.git": "ssh://git@example.org/x.git",
     "ssh://me:hunter2@example.org/x.git": "ssh://me:[redacted]@example.org/x.git",
-    "git@example.org:team/x.git": "git@example.org:team/x.git",
     "../library": "../library",
     "": "",
 }
