@@ -3,6 +3,7 @@ behind, and no tool completes one, in whatever order the parts come."""
 
 import json
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -201,3 +202,8 @@ def test_no_branch_and_no_worktree_brings_a_layout(servers: Callable[[str, str],
     assert "sub/HEAD" in entered.text
     assert (root / "repo/.worktrees/w/sub/plain").exists()
     assert [path for path in root.rglob("sub") if is_git_directory(str(path))] == []
+    # Other tests work in the root of this server.
+    (handle,) = set(re.findall(r"worktree_[0-9a-f]{32}", entered.text))
+    left = server.call("ExitWorktree", id=handle, action="keep")
+    assert not left.is_error, left.text
+    user_runs(server.scene, "rm -rf repo")
