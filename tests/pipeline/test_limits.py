@@ -153,7 +153,7 @@ WIDE: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 @pytest.mark.requirement("GR-45", "GR-46", "GR-48")
-async def test_what_is_cut_can_be_had_whole_and_nothing_is_too_long_or_shows_the_cr_of_a_line_end(
+async def test_what_is_cut_can_be_had_whole_and_no_line_shows_its_cr(
     tmp_path: Path,
 ) -> None:
     setup = """git init -q; git config user.name n; git config user.email n@example.org
