@@ -374,15 +374,6 @@ def test_what_has_no_profile_is_refused() -> None:
 
 # --- the command line --------------------------------------------------------------------------------------
 
-
-def test_the_command_line_names_the_profile_the_paths_and_the_command() -> None:
-    line, parameters = WRITING.line, WRITING.parameters
-    assert line[:3] == ("/usr/bin/sandbox-exec", "-p", WRITING.profile.text)
-    assert line[-4:] == ("--", "/bin/bash", "-c", "echo -p")
-    assert set(line[3:-4]) == {f"-D{name}={path}" for name, path in parameters.items()}
-    assert {*SPEC.roots, TEMPORARY, "/Users/u/state", "/Users/u/.token"} < set(parameters.values())
-
-
 HOSTILE = (
     *('/Users/u/a")(allow default)("', "/Users/u/a) (allow file-write*", "/Users/u/a\n(allow default)"),
     *("/Users/u/größe/\N{SNOWMAN}", "/Users/u/back\\slash", "/Users/u/a;comment", '/Users/u/#"raw'),

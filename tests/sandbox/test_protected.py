@@ -401,13 +401,6 @@ def test_a_tree_is_moved_whole_and_links_are_not_followed(tmp_path: Path, device
             shutil.rmtree(base)
 
 
-def test_what_cannot_go_to_the_quarantine_is_renamed_in_its_folder(tmp_path: Path) -> None:
-    _tree(tmp_path / "root/.vscode")
-    (tmp_path / "q").touch()
-    where = _set_aside(tmp_path / "root", ".vscode", tmp_path / "q")
-    assert (tmp_path / "root" / where / "sub/file").exists()
-
-
 def test_a_folder_on_the_way_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere/.vscode").mkdir(parents=True)
     (tmp_path / "root").mkdir()
