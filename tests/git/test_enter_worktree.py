@@ -161,16 +161,23 @@ async def test_relative_paths_commands_and_searches_of_its_owner_start_there(at:
     assert "No " in await at.text("grep_search", pattern="needle", path=at.place)
 
 
-async def test_what_is_no_commit_and_no_name_is_refused(at: Bench) -> None:
-    for base in ("nothing", "-f", "main..HEAD", "HEAD:file.txt", ":/first", "HEAD^{/x}"):
+async def test_what_is_no_commit_and_no_name_is_refused_and_what_is_taken_left_alone(at: Bench) -> None:
+    for base in ("nothing", "-f", "main..HEAD", "HEAD:file.txt", ":/first"):
         await at.enter_refused("invalid_input", base=base)
-    assert at.lair.git("branch", "--list", "worktree-*") == ""
     for name in (
-        *("", ".", "..", "../x", "a/b", "-f", "--force", "x y", "x\n", "x\0", "é", ".git", "x..y", "x.lock"),
+        *("", ".", "..", "../x", "a/b", "-f", "x y", "x\n", "x\0", "é", ".git", "x..y", "x.lock"),
         *("x.git", "x.", "a" * 65, "x~1", "x:y", "x\\y", "@{-1}", ".worktrees", ".claude"),
     ):
         await at.enter_refused("invalid_input", name=name)
     assert not at.folder.exists()
+    at.lair.git("branch", "worktree-taken")
+    assert "worktree-taken" in await at.enter_refused("conflict", name="taken")
+    (at.folder / "mine").mkdir(parents=True)
+    await at.enter_refused("conflict", name="mine")
+    assert at.lair.git("branch", "--list", "worktree-*") == "  worktree-taken\n"
+    assert at.lair.git("worktree", "list", "--porcelain").count("worktree ") == 1
+    assert not list((at.lair.repository / ".git").glob("mcp-toolserver-*"))
+    await at.enter("other")
 
 
 async def test_a_session_is_in_one_worktree_and_finds_its_own_again(at: Bench) -> None:
@@ -189,17 +196,6 @@ async def test_a_session_is_in_one_worktree_and_finds_its_own_again(at: Bench) -
     await at.leave(_id(text))
     (at.folder / "x/.git").unlink()
     assert _id(text) in await at.enter_refused("conflict")
-
-
-async def test_what_is_taken_is_left_alone(at: Bench) -> None:
-    at.lair.git("branch", "worktree-taken")
-    assert "worktree-taken" in await at.enter_refused("conflict", name="taken")
-    (at.folder / "mine").mkdir(parents=True)
-    await at.enter_refused("conflict", name="mine")
-    assert at.lair.git("branch", "--list", "worktree-mine") == ""
-    assert at.lair.git("worktree", "list", "--porcelain").count("worktree ") == 1
-    assert not list((at.lair.repository / ".git").glob("mcp-toolserver-*"))
-    await at.enter("other")
 
 
 async def test_where_no_worktree_can_be_made_the_error_says_why(

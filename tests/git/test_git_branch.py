@@ -106,7 +106,7 @@ async def test_without_a_branch_the_commit_before_is_named(at: GitTools) -> None
     assert f"(before: {head})" in await at.text("git_branch", name="side")
 
 
-async def test_an_uncommitted_change_is_not_overwritten(at: GitTools) -> None:
+async def test_no_change_and_no_untracked_file_is_overwritten(at: GitTools) -> None:
     at.lair.write("file.txt", "changed\n")
     assert "uncommitted changes of 'file.txt'" in await refused(at, "conflict")
     at.lair.git("add", "file.txt")
@@ -114,12 +114,9 @@ async def test_an_uncommitted_change_is_not_overwritten(at: GitTools) -> None:
     at.lair.git("reset", "-q")
     (at.lair.repository / "file.txt").unlink()
     assert "'file.txt'" in await refused(at, "conflict")
-
-
-async def test_an_untracked_file_is_not_overwritten(at: GitTools) -> None:
-    at.lair.write("new/run", "mine\n")
-    assert "untracked files: 'new/run'" in await refused(at, "conflict")
+    at.lair.git("checkout", "-q", "file.txt")
     at.lair.write(".git/info/exclude", "new/\n")
+    at.lair.write("new/run", "mine\n")
     assert "untracked files: 'new/run'" in await refused(at, "conflict")
     # Nor is a file where a folder is to be.
     shutil.rmtree(at.lair.repository / "new")

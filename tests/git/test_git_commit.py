@@ -111,31 +111,20 @@ async def test_a_path_outside_the_roots_is_refused(at: GitTools) -> None:
         await refused(at, "denied", paths=[path])
 
 
-async def test_what_a_rule_hides_is_not_committed(at: GitTools) -> None:
+async def test_what_a_rule_hides_or_denies_is_not_committed(at: GitTools) -> None:
     lair = at.lair
-    for name in ("secret/key", "plain", "deep/secret.pem"):
+    for name in ("secret/key", "plain", "deep/secret.pem", "kept/out", "asked/about"):
         lair.write(name, "x\n")
-    at = at.like(hides=["secret/**", "*.pem"])
-    text = await at.text("git_commit", message="m", all=True)
-    assert "[2 changes left out, hidden by a rule of the operator]" in text
+    rules = {"deny": ["git_commit(kept/**)"], "ask": ["git_commit(asked/**)"]}
+    hiding = at.like(hides=["secret/**", "*.pem"], **rules)
+    text = await hiding.text("git_commit", message="m", all=True)
+    assert "[4 changes left out, hidden by a rule of the operator]" in text
     assert "secret" not in text
     assert committed(lair) == ["A plain", "M file.txt"]
-    assert "hidden" in await refused(at, "denied", paths=["secret/key"])
-    assert "2 changed files left out by a rule" in await refused(at, "invalid_input", all=True)
-
-
-async def test_a_rule_about_the_tool_holds_for_each_file(at: GitTools) -> None:
-    lair = at.lair
-    lair.write("kept/out", "x\n")
-    lair.write("asked/about", "x\n")
-    at = at.like(deny=["git_commit(kept/**)"], ask=["git_commit(asked/**)"])
-    await refused(at, "denied", paths=["kept/out"])
-    text = await at.text("git_commit", message="m", all=True)
-    assert "[2 changes left out" in text
-    assert committed(lair) == ["M file.txt"]
-    lair.write("kept/out", "y\n")
-    at = at.like(deny=["git_commit(kept/out)"])
-    await refused(at, "invalid_input", paths=["kept"])
+    assert "hidden" in await refused(hiding, "denied", paths=["secret/key"])
+    await refused(hiding, "denied", paths=["kept/out"])
+    assert "4 changed files left out by a rule" in await refused(hiding, "invalid_input", all=True)
+    await refused(at.like(deny=["git_commit(kept/out)"]), "invalid_input", paths=["kept"])
 
 
 async def test_the_author_is_the_operators(at: GitTools) -> None:
