@@ -1,7 +1,6 @@
 """The tool Agent as a client sees it, in both protocol generations."""
 
 import json
-import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -130,28 +129,3 @@ async def test_agents_of_a_default_server_have_no_tool_that_finds_others(tmp_pat
         assert text(await client.call_tool("task", TASK)).startswith("Done.")
         assert {"Agent", "Skill", "ls"} <= {*seen[0].tools}
         assert not {"ToolSearch", "CallTool", "Sleep"} & {*seen[0].tools}
-
-
-async def test_a_client_follows_agents_in_the_background_sends_them_messages_and_stops_them(
-    tmp_path: Path, gate: threading.Event
-) -> None:
-    scripts = {"look": SCRIPT, "wait": [Says("Too late.", after=gate)]}
-    message = {"to": "ann", "message": "go"}
-    async with agent_client(tmp_path, "legacy", scripts) as (client, _):
-        later = {**TASK, "run_in_background": True}
-        started = HANDLE.findall(text(await client.call_tool("Agent", later)))[0]
-        said = text(await client.call_tool("TaskOutput", {"task_id": started}))
-        assert said.startswith("All is well.\n[agent_")
-        assert "[finished; 2 turns, 30 tokens; next offset " in said
-        waits = {**later, "prompt": "wait", "name": "ann"}
-        waiting = HANDLE.findall(text(await client.call_tool("Agent", waits)))[0]
-        running = await client.call_tool("TaskOutput", {"task_id": waiting, "until": "now"})
-        assert text(running).startswith("[running for ")
-        assert text(await client.call_tool("SendMessage", message)) == "Sent to ann."
-        refused = await client.call_tool("SendMessage", {**message, "to": "bob"})
-        assert refused.is_error
-        assert "There is: ann." in text(refused)
-        stopped = await client.call_tool("TaskStop", {"task_id": waiting})
-        assert text(stopped).startswith(f"{waiting}: stopped after ")
-        unknown = await client.call_tool("TaskOutput", {"task_id": "agent_000000000000"})
-        assert unknown.is_error

@@ -252,7 +252,7 @@ async def test_a_limit_ends_an_agent_with_its_partial_answer(tmp_path: Path, gat
         third = handle((await at.agent("starts", run_in_background=True)).text)
         query = JobQuery(handle=third, limit=1000)
         assert ": waits for a free place; 0 turns" in (await at.jobs.output(query)).status
-        assert (await at.jobs.stop(third)).status.startswith("stopped")
+        assert (await at.call("TaskStop", task_id=third)).text.startswith(f"{third}: stopped after ")
         await at.jobs.stop(name)
         # An agent would wait for the place that itself has.
         await at.agent("starts")

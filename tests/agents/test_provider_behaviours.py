@@ -212,6 +212,8 @@ async def test_no_failure_of_a_provider_is_recorded_as_success(
         given |= {"agent_key_file": str(key), "agent_base_url": server.url + PREFIX[provider]}
         for seconds, rows in ((60.0, (*DONE, *FAILED)), (1.0, LATE)):
             rows = [name for name in rows if ROWS[name].has_format or IN_FULL or provider == "openai"]
+            if not rows:
+                continue
             (folder := tmp_path / f"{seconds:g}").mkdir()
             async with workshop(folder, agent_turn_seconds=seconds, **given) as made:
                 at = Agents(server=made, model=Model("", {}), root=folder / "root")
