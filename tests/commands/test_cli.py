@@ -148,24 +148,6 @@ def test_call_runs_a_command_and_leaves_nothing_behind(workspace: Path, tmp_path
     assert left == {"000001.jsonl", "head"}
 
 
-def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    with pytest.raises(SystemExit) as end:
-        load([*words, "-h"], {})
-    assert end.value.code == 0
-    return capsys.readouterr().out
-
-
-def test_the_readme_names_no_flag_that_the_help_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = helped(capsys) + "".join(helped(capsys, action) for action in ACTIONS)
-    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", README))
-    assert {"--root", "--permission-mode"} <= named
-    assert named - set(re.findall(r"--[\w-]+", shown)) <= OF_OTHER_PROGRAMS
-
-
-OF_OTHER_PROGRAMS = {"--scope"}
-"""A flag of Claude Code."""
-
-
 def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, tmp_path: Path) -> None:
     """And it imports nothing of the folder, in which it is started."""
     trap = workspace / "mcp_toolserver"

@@ -223,6 +223,15 @@ def test_the_help_of_a_command_shows_its_own_flags(helped: Helped) -> None:
         assert ("fish" in shown) == (action == "completion")
 
 
+def test_the_readme_names_no_flag_that_the_help_does_not_have(helped: Helped) -> None:
+    shown = helped() + "".join(map(helped, ACTIONS))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", readme))
+    assert {"--root", "--permission-mode"} <= named
+    # The other one is a flag of Claude Code.
+    assert named - set(re.findall(r"--[\w-]+", shown)) <= {"--scope"}
+
+
 def test_every_command_accepts_the_flags_of_a_server() -> None:
     own = {
         "setup": "zed",
