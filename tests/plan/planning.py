@@ -71,14 +71,19 @@ async def refused_each(
 
 
 class Human:
-    """Answers every question in the same way, and remembers the questions."""
+    """The person behind a client: gives the answers in turn, the last one for good, and remembers the forms.
 
-    def __init__(self, decision: str | None) -> None:
-        self.decision = decision
-        self.saw: list[str] = []
+    An answer in words is that to the first question; None is to decline."""
+
+    def __init__(self, *says: dict[str, Any] | mcp.ElicitResult | str | None) -> None:
+        self.says = list(says)
+        self.saw: list[mcp.ElicitRequestFormParams] = []
 
     async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
-        self.saw.append(params.message)
-        if self.decision is None:
-            return mcp.ElicitResult(action="decline")
-        return mcp.ElicitResult(action="accept", content={"answer_1": self.decision})
+        assert isinstance(params, mcp.ElicitRequestFormParams)
+        self.saw.append(params)
+        said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
+        if isinstance(said, mcp.ElicitResult):
+            return said
+        content = {"answer_1": said} if isinstance(said, str) else said
+        return mcp.ElicitResult(action="decline" if content is None else "accept", content=content)

@@ -16,7 +16,7 @@ from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
-from tests.plan.planning import call, host, planner, refused_each
+from tests.plan.planning import Human, call, host, planner, refused_each
 from tests.support.live import ERAS, Setup, text
 from tests.support.workbench import Person, dispatcher
 
@@ -116,20 +116,6 @@ async def test_the_answers_come_as_text_and_as_lists(tmp_path: Path) -> None:
     result = await call(planner(tmp_path), "AskUserQuestion", Person(answers=answers), questions=questions)
     assert result.text == "Q: Which colour?\nA: red, blue\nQ: why?\nA: so\nQ: else?\nA: (no answer)"
     assert result.data == {"answers": [["red", "blue"], ["so"], []]}
-
-
-class Human:
-    """The person behind a client: gives the answers in turn, and remembers the forms."""
-
-    def __init__(self, *says: dict[str, Any] | mcp.ElicitResult) -> None:
-        self.says = list(says)
-        self.saw: list[mcp.ElicitRequestFormParams] = []
-
-    async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
-        assert isinstance(params, mcp.ElicitRequestFormParams)
-        self.saw.append(params)
-        said = self.says.pop(0)
-        return mcp.ElicitResult(action="accept", content=said) if isinstance(said, dict) else said
 
 
 def client(folder: Path, era: str, human: Any, *, seconds: float = 10, ask: Sequence[str] = ()) -> Client:

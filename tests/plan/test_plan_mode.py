@@ -97,15 +97,15 @@ async def test_nothing_but_the_plan_is_written_until_a_human_approves_it(
 
         refused = await client.call_tool("ExitPlanMode", {})
         assert refused.structured_content == {"decision": "refused", "active": True, "plan": PLAN}
-        assert PLAN in human.saw[-1]
+        assert PLAN in human.saw[-1].message
         assert await writes(client) == []
-        human.decision = None
+        human.says = [None]
         assert (await client.call_tool("ExitPlanMode", {"plan": PLAN, "approved": True})).is_error
         assert (await client.call_tool("write_file", {"path": "new.txt", "content": "x"})).is_error
         wrong = await client.call_tool("ExitPlanMode", {"plan": PLAN, "plan_id": "plan_000000"})
         assert "not in plan mode" in text(wrong)
 
-        human.decision = "Approve"
+        human.says = ["Approve"]
         approved = await client.call_tool("ExitPlanMode", {"plan_id": state["plan_id"]})
         assert PLAN in text(approved)
         assert not (await client.call_tool("write_file", {"path": "new.txt", "content": "x"})).is_error
