@@ -4,12 +4,18 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import Implementation
 from opentelemetry import trace
 
 from mcp_toolserver.errors import NotFound, UnknownTool
@@ -210,33 +216,6 @@ CALLS: tuple[tuple[str, dict[str, Any], str], ...] = (
 """What a client asks, and the outcome; the first two are part of a trace of the client's."""
 
 
-async def answers_and_errors(setup: Setup) -> tuple[list[dict[str, Any]], str]:
-    """What a server on stdio answers, and says on standard error."""
-    opening = {"protocolVersion": "2025-11-25", "capabilities": {}}
-    messages: list[dict[str, Any]] = [
-        {"id": 0, "method": "initialize", "params": {**opening, "clientInfo": {"name": "c", "version": "7"}}},
-        {"method": "notifications/initialized"},
-        *(
-            {"id": n, "method": "tools/call", "params": {"name": name, "arguments": given, "_meta": meta}}
-            for n, (meta, (name, given, _)) in enumerate(zip((META, META, {}, {}), CALLS, strict=True), 1)
-        ),
-    ]
-    with anyio.fail_after(60):
-        async with await anyio.open_process(setup.command, env=setup.environment) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            assert process.stderr is not None
-            sent = (json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
-            await process.stdin.send("".join(sent).encode())
-            answers = b""
-            while answers.count(b"\n") < 1 + len(CALLS):
-                answers += await process.stdout.receive()
-            await process.stdin.aclose()
-            said = b"".join([chunk async for chunk in process.stderr])
-            assert await process.wait() == 0
-    return [json.loads(line) for line in answers.splitlines()], said.decode()
-
-
 def values_of_json(text: str) -> list[dict[str, Any]]:
     """The values that follow each other in `text`, each on a line or over several."""
     found, at = list[dict[str, Any]](), 0
@@ -255,13 +234,23 @@ async def test_a_server_logs_and_exports_every_call_and_no_value_and_sends_the_r
     environ = {"OTEL_TRACES_EXPORTER": "console, missing", "OTEL_METRICS_EXPORTER": "console"}
     flags = ("--log-level", "info", "--log-format", "json")
     setup = Setup(root=tmp_path / "root", home=tmp_path, flags=flags, environ=environ)
-    answers, said = await answers_and_errors(setup)
+    server = StdioServerParameters(
+        command=setup.command[0], args=setup.command[1:], env=setup.environment, cwd=str(tmp_path)
+    )
+    metas: list[Mapping[str, Any]] = []
+    with (tmp_path / "said").open("w+", encoding="utf-8") as said_to:
+        info = Implementation(name="c", version="7")
+        async with Client(stdio_client(server, errlog=said_to), mode="legacy", client_info=info) as client:
+            for meta, (name, given, outcome) in zip((META, META, {}, {}), CALLS, strict=True):
+                with pytest.raises(MCPError) if outcome == "unknown_tool" else nullcontext():
+                    metas.append((await client.call_tool(name, given, meta=meta)).meta or {})
+        said_to.seek(0)
+        said = said_to.read()
     assert SECRET not in said
     assert "no exporter 'missing' is installed" in said
     # Only a client that traces its calls gets their metadata.
-    metas = {answer["id"]: answer.get("result", {}).get("_meta", {}) for answer in answers}
-    assert [metas[n]["mcp-toolserver/metadata"]["call_id"] for n in (1, 2)] == [CLIENTS_OWN] * 2
-    assert "mcp-toolserver/metadata" not in metas[3]
+    ids = [meta.get("mcp-toolserver/metadata", {}).get("call_id") for meta in metas]
+    assert ids == [CLIENTS_OWN, CLIENTS_OWN, None]
     values = values_of_json(said)
 
     records = {value["outcome"]: value for value in values if value.get("logger") == LOGGER}
