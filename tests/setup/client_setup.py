@@ -21,7 +21,9 @@ PAGES = ROOT / "docs" / "clients"
 OBSERVED = ROOT / "tests" / "client_programs" / "observed.json"
 """By client what `test_client_programs.py` saw of it."""
 
-BY_FORM = {(Path(one.user).suffix, one.path, bool(one.on_windows)): one for one in reversed(CLIENTS.values())}
+BY_FORM = {
+    (Path(one.user).suffix, one.path, bool(one.on_windows)): one for one in reversed([*CLIENTS.values()])
+}
 """A client of each form of file, which the gate tries."""
 
 PROJECT = "/home/you/project"

@@ -82,7 +82,9 @@ async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
 SCRIPTS = ("echo '$HOME' \"$((1+1))\" `echo x`", "--privileged", "echo a\necho b # \\")
 
 
-async def test_a_command_runs_as_it_is_in_a_new_container_that_is_removed(stand: Stand) -> None:
+async def test_a_command_runs_as_it_is_with_its_input_in_a_new_container_that_is_removed(
+    stand: Stand,
+) -> None:
     result = await stand.run("echo one; echo two >&2; exit 3")
     assert (result.error, result.text) == (None, "one\ntwo\n[exit status 3]")
     await until(lambda: not stand.left)
@@ -95,9 +97,6 @@ async def test_a_command_runs_as_it_is_in_a_new_container_that_is_removed(stand:
     created = [words for words in stand.argvs if words[0] == "create"]
     assert [words[-1] for words in created[1:]] == [*SCRIPTS]
     assert len({words[3] for words in created}) == len(created)
-
-
-async def test_its_script_reads_what_comes_with_the_call(stand: Stand) -> None:
     result = await stand.run("tr a-c x\nexit 3", stdin="a'b\n$c")
     assert (result.error, result.text) == (None, "x'x\n$x\n[exit status 3]")
     assert (await stand.run("cat", stdin="x" * 140_000)).error == "invalid_input"
