@@ -76,7 +76,7 @@ class Human:
     An answer in words is that to the first question; None is to decline."""
 
     def __init__(self, *says: dict[str, Any] | mcp.ElicitResult | str | None) -> None:
-        self.says = list(says)
+        self.says: list[dict[str, Any] | mcp.ElicitResult | str | None] = list(says)
         self.saw: list[mcp.ElicitRequestFormParams] = []
 
     async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
@@ -85,5 +85,5 @@ class Human:
         said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
         if isinstance(said, mcp.ElicitResult):
             return said
-        content = {"answer_1": said} if isinstance(said, str) else said
+        content: dict[str, Any] | None = {"answer_1": said} if isinstance(said, str) else said
         return mcp.ElicitResult(action="decline" if content is None else "accept", content=content)

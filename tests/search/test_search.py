@@ -127,6 +127,7 @@ async def test_ignore_files_count(grounds: Grounds) -> None:
         made = below(grounds, case, json.loads(rules), *whole)
         assert sorted(await made.shown("x", "files_with_matches")) == expected.split(), case
         assert await made.names("**") == expected.split(), case
+    made = below(grounds, "on request", {".gitignore": "*\n"}, *whole)
     assert await made.names("**", ignored=True) == whole
 
 
