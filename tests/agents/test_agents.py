@@ -146,7 +146,7 @@ async def test_the_arguments_of_other_servers_are_taken_and_bad_ones_named(at: A
     assert {one.prompt for one in at.model.requests} >= {"go", "go\n\nLoad these skills first: brew."}
 
 
-async def test_mistakes_of_the_model_are_told_to_it(at: Agents) -> None:
+async def test_mistakes_of_the_model_are_told_to_it_and_a_long_result_is_shortened(at: Agents) -> None:
     many = [Call(tool="ls")] * 40
     script = [
         Says(calls=[Call(tool="fly"), Call(tool="ls", arguments="{"), Call(tool="ls", arguments='"."')]),
@@ -162,9 +162,6 @@ async def test_mistakes_of_the_model_are_told_to_it(at: Agents) -> None:
     assert all(text in reply for text, reply in zip(says, replies, strict=False))
     refused = [number for number, reply in enumerate(replies[5:]) if "at most 32 calls" in reply]
     assert refused == [*range(32, 40)]
-
-
-async def test_a_long_result_is_shortened_and_a_picture_is_named(at: Agents) -> None:
     wanted = {"pattern": "ä", "path": "a", "output_mode": "content", "head_limit": 0}
     shows = [Call(tool="grep_search", arguments=wanted)]
     shows.append(Call(tool="view_image", arguments={"path": "a.png"}))
@@ -351,7 +348,7 @@ async def test_a_conversation_is_shortened_for_its_model_and_loses_its_oldest_re
 # --- agents that go on -----------------------------------------------------------------------------------
 
 
-async def test_a_resumed_agent_remembers(at: Agents) -> None:
+async def test_a_resumed_agent_remembers_and_what_cannot_be_resumed_is_refused(at: Agents) -> None:
     script = [Says("I am Ann.", [Call(tool="ls")]), Says("Done."), Says("I am still Ann.")]
     at.plays({"who": script})
     first = await at.agent("who", subagent_type="explorer")
@@ -363,9 +360,6 @@ async def test_a_resumed_agent_remembers(at: Agents) -> None:
     assert asked.said == ("who", "I am Ann.", "Done.", "and now?")
     assert len(asked.results) == 1
     assert "write_file" not in asked.tools
-
-
-async def test_what_cannot_be_resumed_is_refused_and_an_unknown_type_lists_all(at: Agents) -> None:
     at.plays({"go": [Says("Done.")]})
     one, other = Person(owner="connection 1"), Person(owner="connection 2")
     resume = handle((await at.agent("go", one)).text)

@@ -52,7 +52,9 @@ def task(result: Result) -> dict[str, Any]:
     return data["task"]
 
 
-async def test_tasks_run_in_the_order_of_their_dependencies(server: Dispatcher, tmp_path: Path) -> None:
+async def test_tasks_run_in_the_order_of_their_dependencies_or_are_blocked_with_the_reason(
+    server: Dispatcher, tmp_path: Path
+) -> None:
     first = await created(server, command="until [ -e go ]; do sleep 0.01; done; echo first >> log")
     second = await created(server, command="echo second >> log", blockedBy=[first])
     third = await created(server, command="echo third >> log; cat log", addBlockedBy=[second, first])
@@ -63,9 +65,6 @@ async def test_tasks_run_in_the_order_of_their_dependencies(server: Dispatcher, 
     assert (
         await call(server, "TaskOutput", id=third, offset=13)
     ).text == "third\n[completed; next offset 19]"
-
-
-async def test_a_task_after_a_failed_or_cancelled_one_is_blocked_with_the_reason(server: Dispatcher) -> None:
     failing = await created(server, command="echo oops; exit 3")
     after = await created(server, command="touch never", blocked_by=[failing])
     last = await created(server, command="touch never", blocked_by=[after])
@@ -201,7 +200,9 @@ async def test_tasks_are_listed_by_status_and_owner_with_subjects_taken_from_oth
     assert f"] {'y' * 199}… (runs a command)" in second
 
 
-async def test_dependencies_are_added_from_both_sides_and_cycles_refused(server: Dispatcher) -> None:
+async def test_dependencies_are_added_from_both_sides_but_no_cycles_and_none_of_others(
+    server: Dispatcher,
+) -> None:
     one, other = await created(server, subject="a"), await created(server, subject="b")
     assert (await call(server, "TaskUpdate", taskId=one, addBlocks=[other])).error is None
     assert task(await call(server, "TaskGet", taskId=other))["depends_on"] == [one]
@@ -219,6 +220,12 @@ async def test_dependencies_are_added_from_both_sides_and_cycles_refused(server:
         "invalid_input",
         "There is no task task_0 to wait for. TaskList lists the tasks.",
     )
+    name, other = await created(server, subject="a"), Person(owner="connection x")
+    for tool in ("TaskGet", "TaskOutput", "TaskStop"):
+        assert (await call(server, tool, other, task_id=name)).error == "not_found"
+    assert (await call(server, "TaskUpdate", other, task_id=name, message="x")).error == "not_found"
+    assert (await call(server, "TaskCreate", other, subject="b", blocked_by=[name])).error == "invalid_input"
+    assert (await call(server, "TaskList", other)).text == "No tasks."
 
 
 async def test_a_task_is_deleted_unless_it_runs_or_is_needed(server: Dispatcher) -> None:
@@ -265,12 +272,3 @@ async def test_what_makes_no_task_or_no_change_is_refused(server: Dispatcher) ->
     assert (await call(server, "TaskList")).text == "No tasks."
     name = await created(server, command="sleep 100")
     await refused_each(server, "TaskUpdate", [({"task_id": name, **one}, says) for one, says in NO_CHANGE])
-
-
-async def test_the_tasks_of_another_owner_are_not_found(server: Dispatcher) -> None:
-    name, other = await created(server, subject="a"), Person(owner="connection x")
-    for tool in ("TaskGet", "TaskOutput", "TaskStop"):
-        assert (await call(server, tool, other, task_id=name)).error == "not_found"
-    assert (await call(server, "TaskUpdate", other, task_id=name, message="x")).error == "not_found"
-    assert (await call(server, "TaskCreate", other, subject="b", blocked_by=[name])).error == "invalid_input"
-    assert (await call(server, "TaskList", other)).text == "No tasks."

@@ -260,12 +260,16 @@ def presences(folder: Path) -> list[Path]:
     return list(folder.rglob("*.server-*"))
 
 
-async def test_a_store_that_cannot_be_written_does_not_keep_a_server_from_ending(tmp_path: Path) -> None:
+async def test_a_server_ends_without_its_store_and_one_without_a_sign_of_life_is_gone(tmp_path: Path) -> None:
     here = database(tmp_path)
     store = StoredTasks(here)
     await store.keep(record())
     here.close()
     await store.aclose()
+    await stored(tmp_path).keep(record())
+    for sign in presences(tmp_path):
+        sign.unlink()
+    assert (await found(stored(tmp_path))).status == "failed"
 
 
 async def test_the_task_of_a_server_that_died_has_failed_unless_it_had_ended(tmp_path: Path) -> None:
@@ -284,13 +288,6 @@ async def test_the_task_of_a_server_that_died_has_failed_unless_it_had_ended(tmp
     await after.keep(record())
     assert len(presences(tmp_path)) == 1
     assert presences(tmp_path) != dead
-
-
-async def test_a_server_that_shows_no_sign_of_life_is_gone(tmp_path: Path) -> None:
-    await stored(tmp_path).keep(record())
-    for sign in presences(tmp_path):
-        sign.unlink()
-    assert (await found(stored(tmp_path))).status == "failed"
 
 
 async def test_a_task_expires_some_time_after_its_end(tmp_path: Path) -> None:

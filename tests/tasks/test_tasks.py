@@ -44,7 +44,9 @@ async def finished(server: Dispatcher, task: str) -> None:
         offset = re.findall(r"next offset (\d+)", text)[0]
 
 
-async def test_output_is_read_on_from_the_next_offset(server: Dispatcher, tmp_path: Path) -> None:
+async def test_output_is_read_on_from_the_next_offset_by_any_name_and_without_waiting(
+    server: Dispatcher, tmp_path: Path
+) -> None:
     task = await started(server, "echo one; until [ -e go ]; do sleep 0.01; done; echo two; exit 3")
     first = await call(server, "TaskOutput", task_id=task, offset=0, until="output", wait_ms=10_000)
     assert re.fullmatch(r"one\n\[running for \d+\.\d s; next offset 4\]", first.text)
@@ -54,6 +56,13 @@ async def test_output_is_read_on_from_the_next_offset(server: Dispatcher, tmp_pa
         await call(server, "TaskOutput", task_id=task, offset=4)
     ).text == "two\n[exit status 3; next offset 8]"
     assert (await call(server, "TaskOutput", task_id=task, offset=99)).text.startswith("[exit status 3;")
+    task = await started(server, "sleep 100")
+    for waiting in NOT_WAITING:
+        assert "[running" in (await call(server, "TaskOutput", task_id=task, **waiting)).text
+    for name, arguments in OTHER_NAMES.items():
+        for argument in arguments:
+            given: dict[str, Any] = {argument: task, **({"wait_ms": 0} if "Output" in name else {})}
+            assert (await call(server, name, **given)).error is None, (name, argument)
 
 
 async def test_one_call_waits_for_the_end_and_what_makes_no_sense_is_refused(server: Dispatcher) -> None:
@@ -85,18 +94,6 @@ OTHER_NAMES = {
 }
 
 
-async def test_one_that_does_not_wait_is_answered_while_the_command_runs_by_any_name(
-    server: Dispatcher,
-) -> None:
-    task = await started(server, "sleep 100")
-    for waiting in NOT_WAITING:
-        assert "[running" in (await call(server, "TaskOutput", task_id=task, **waiting)).text
-    for name, arguments in OTHER_NAMES.items():
-        for argument in arguments:
-            given: dict[str, Any] = {argument: task, **({"wait_ms": 0} if "Output" in name else {})}
-            assert (await call(server, name, **given)).error is None, (name, argument)
-
-
 async def test_waiting_ends_in_time_for_the_client(tmp_path: Path) -> None:
     async with served(tmp_path, CommandLimits(foreground_seconds=0.1)) as server:
         task = await started(server, "sleep 100")
@@ -105,7 +102,7 @@ async def test_waiting_ends_in_time_for_the_client(tmp_path: Path) -> None:
             assert said.text.startswith("[running")
 
 
-async def test_new_output_and_then_silence_end_the_wait_and_are_read_once(
+async def test_new_output_and_then_silence_of_the_first_of_several_jobs_end_the_wait(
     server: Dispatcher, tmp_path: Path
 ) -> None:
     task = await started(server, "until [ -e go ]; do sleep 0.01; done; echo one; echo two; sleep 100")
@@ -114,11 +111,6 @@ async def test_new_output_and_then_silence_end_the_wait_and_are_read_once(
     assert re.fullmatch(r"one\ntwo\n\[running for \d+\.\d s; next offset 8\]", said.text)
     assert (await call(server, "BashOutput", bash_id=task, wait_ms=600_000)).text.startswith("[running")
     assert (await call(server, "TaskOutput", task_id=task, offset=4)).text.startswith("two\n[running")
-
-
-async def test_several_jobs_are_read_in_one_call_and_the_first_with_news_ends_the_wait(
-    server: Dispatcher,
-) -> None:
     silent, speaking, brief = [
         await started(server, one) for one in ("sleep 100", "echo x; sleep 100", "sleep 0.1")
     ]
@@ -151,7 +143,9 @@ async def test_a_message_is_a_line_of_the_input_and_does_not_wait_for_long(serve
     assert errors == [None, None, None, "timed_out"]
 
 
-async def test_hints_come_whatever_the_exit_status_also_in_the_background(server: Dispatcher) -> None:
+async def test_hints_come_in_the_background_too_and_stopping_kills_all_that_was_started(
+    server: Dispatcher,
+) -> None:
     hint = "[no-such-program is not on the PATH of commands here"
     script = "no-such-program 2>&1 | cat"
     foreground = await call(server, "bash", command=script)
@@ -161,6 +155,14 @@ async def test_hints_come_whatever_the_exit_status_also_in_the_background(server
     after = await call(server, "TaskOutput", task_id=task, offset=background.text.index("ended"))
     assert foreground.text.count(hint) == background.text.count(hint) == 1
     assert hint not in after.text
+    daemons = Daemons()
+    task = await started(server, f"{daemons.script}sleep 100")
+    await until(lambda: len(daemons.alive()) == 4)
+    result = await call(server, "TaskStop", task_id=task)
+    assert result.error is None
+    assert re.fullmatch(rf"{task}: stopped after \d+\.\d s; 6 bytes of output\.", result.text)
+    assert daemons.alive() == []
+    assert (await call(server, "TaskOutput", task_id=task)).text.startswith("ready\n[stopped after ")
 
 
 async def test_a_long_output_comes_in_pages_and_a_binary_one_fits_in_an_answer(server: Dispatcher) -> None:
@@ -192,17 +194,6 @@ async def test_a_gap_in_what_was_kept_is_named(tmp_path: Path) -> None:
         result.text
         == f"[190 bytes from offset 100 were not kept]\n{'x' * 10}\n[exit status 0; next offset 300]"
     )
-
-
-async def test_stopping_kills_all_that_was_started(server: Dispatcher) -> None:
-    daemons = Daemons()
-    task = await started(server, f"{daemons.script}sleep 100")
-    await until(lambda: len(daemons.alive()) == 4)
-    result = await call(server, "TaskStop", task_id=task)
-    assert result.error is None
-    assert re.fullmatch(rf"{task}: stopped after \d+\.\d s; 6 bytes of output\.", result.text)
-    assert daemons.alive() == []
-    assert (await call(server, "TaskOutput", task_id=task)).text.startswith("ready\n[stopped after ")
 
 
 def test_what_could_not_be_kept_is_named_as_lost() -> None:
