@@ -35,7 +35,6 @@ from mcp_toolserver.protocol.http.request_checks import (
 from mcp_toolserver.protocol.http.server import check_bind, listen, listening, own_hosts, port_of
 from mcp_toolserver.protocol.http.tokens import make_token, read_token_file
 from mcp_toolserver.protocol.rate_limit import ConcurrencyLimiter, RateLimiter, RequestLimits
-from tests.support import live
 from tests.support.http_server import (
     ACCEPT,
     INITIALIZE,
@@ -675,21 +674,6 @@ async def test_calls_in_a_minute_are_bounded_over_sse() -> None:
                 await session.post(call("echo", 2))
                 refused = (await session.answer())["error"]
                 assert (refused["code"], refused["data"]["retryAfterSeconds"]) == (429, 60)
-
-
-@pytest.mark.long
-async def test_calls_in_a_minute_are_bounded_over_http_by_a_flag(tmp_path: Path) -> None:
-    setup = live.Setup.below(tmp_path, "read-only", "--calls-per-minute", "2")
-    with live.serving(setup, "http") as url:
-        headers = {"authorization": f"Bearer {live.TOKEN}"}
-        async with httpx.AsyncClient(
-            base_url=url.removesuffix("/mcp"), headers=headers, trust_env=False
-        ) as http:
-            session = await open_session(http)
-            message = call("calculator", 1, expression="1+1")
-            answers = [await http.post("/mcp", json=message, headers=session) for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert int(answers[2].headers["retry-after"]) in range(1, 31)
 
 
 async def test_all_bodies_together_have_bounded_room() -> None:

@@ -24,8 +24,8 @@ from tests.protocol.resource_clients import background, listed
 from tests.support.extent import rounds
 from tests.support.families import lines
 from tests.support.following import Follower, KnowsTasks
-from tests.support.http_server import modern, open_session, sse_session
-from tests.support.live import Setup, connected_to, text
+from tests.support.http_server import call, modern, open_session, sse_session
+from tests.support.live import TOKEN, Setup, connected_to, serving, text
 from tests.support.named import Names, file_of_tokens
 from tests.support.processes import Daemons, until
 
@@ -376,6 +376,21 @@ async def test_the_older_transport_keeps_names_apart_as_well(tmp_path: Path) -> 
             with pytest.raises(StopAsyncIteration):
                 await session.answer()
             assert (await ann.post(session.url, json=call)).status_code == 401
+
+
+@pytest.mark.long
+async def test_calls_in_a_minute_are_bounded_over_http_by_a_flag(tmp_path: Path) -> None:
+    setup = Setup.below(tmp_path, "read-only", "--calls-per-minute", "2")
+    with serving(setup, "http") as url:
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(
+            base_url=url.removesuffix("/mcp"), headers=headers, trust_env=False
+        ) as http:
+            session = await open_session(http)
+            message = call("calculator", 1, expression="1+1")
+            answers = [await http.post("/mcp", json=message, headers=session) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert int(answers[2].headers["retry-after"]) in range(1, 31)
 
 
 def test_contradictions_stop_the_start() -> None:
