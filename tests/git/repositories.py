@@ -80,6 +80,24 @@ class GitTools(RepositoryTools):
         """Tools of another server on the same repository; see `git_tools`."""
         return git_tools(self.lair, self.started, **options)
 
+    def state(self) -> tuple[object, ...]:
+        """Everything that a refused call leaves as it is."""
+        root = self.lair.repository
+        files = (path for path in root.rglob("*") if path.is_file() and ".git" not in path.parts)
+        return (
+            self.lair.git("for-each-ref"),
+            self.lair.naive("status", "--porcelain=v2", "--branch").stdout,
+            {path: path.read_bytes() for path in files},
+        )
+
+    async def unchanged(self, kind: str, tool: str, /, **arguments: Any) -> str:
+        """The text of one call, which must fail like this, change nothing, and run nothing."""
+        before = self.state()
+        text = await self.refused(kind, tool, **arguments)
+        assert self.state() == before
+        assert not self.lair.ran()
+        return text
+
     async def refuses(self, tool: str, kinds: Mapping[str, Iterable[Any]], **usual: JsonValue) -> None:
         """Each of these arguments, added to the usual ones, fails as it must: `kinds` names the errors."""
         wrong = [

@@ -21,6 +21,7 @@ from mcp_toolserver.runtime.worktrees.worktrees import CallWorktrees
 from mcp_toolserver.stores import worktrees as stores
 from tests.git.hostile_git import GIT, Lair
 from tests.git.repositories import RepositoryTools
+from tests.git.served import worktree_id
 from tests.support.confinement import RIPGREP
 from tests.support.workbench import Person
 from tests.support.workshop import granted, workshop
@@ -57,19 +58,13 @@ class Bench(RepositoryTools):
 
     async def enter(self, name: str = "x", **arguments: Any) -> str:
         """Enter a worktree; its id."""
-        return _id(await self.text("EnterWorktree", name=name, path=self.place, **arguments))
+        return worktree_id(await self.text("EnterWorktree", name=name, path=self.place, **arguments))
 
     async def enter_refused(self, kind: str, **arguments: Any) -> str:
         return await self.refused(kind, "EnterWorktree", **{"name": "x", "path": self.place, **arguments})
 
     async def leave(self, id_: str, **arguments: Any) -> str:
         return await self.text("ExitWorktree", id=id_, **arguments)
-
-
-def _id(text: str) -> str:
-    found = re.search(r"\bworktree_[0-9a-f]{32}\b", text)
-    assert found, text
-    return found[0]
 
 
 def clean(folder: Path) -> Lair:
@@ -126,7 +121,7 @@ async def test_a_worktree_has_the_files_of_any_commit_on_a_branch_of_its_own(at:
     assert (at.folder / "x/deep/inner.txt").read_text(encoding="utf-8") == "inner\n"
     assert at.lair.git("fsck", "--strict") == ""
     assert not list((at.lair.repository / ".git").glob("mcp-toolserver-*"))
-    await at.leave(_id(result.text))
+    await at.leave(worktree_id(result.text))
     at.lair.write("later.txt", "later\n")
     at.lair.commit()
     await at.enter("older", base="HEAD~1")
@@ -187,15 +182,15 @@ async def test_a_session_is_in_one_worktree_and_finds_its_own_again(at: Bench) -
     await at.enter_refused("invalid_input", base="HEAD")
     text = await at.text("EnterWorktree", name="x", path=at.place)
     assert text.startswith("Entered x again: ")
-    assert _id(text) == id_
+    assert worktree_id(text) == id_
     # A name whose folder is gone is free, and one whose folder is something else is not.
     await at.leave(id_)
     shutil.rmtree(at.folder / "x")
     text = await at.text("EnterWorktree", name="x", path=at.place)
     assert text.startswith("Created")
-    await at.leave(_id(text))
+    await at.leave(worktree_id(text))
     (at.folder / "x/.git").unlink()
-    assert _id(text) in await at.enter_refused("conflict")
+    assert worktree_id(text) in await at.enter_refused("conflict")
 
 
 async def test_where_no_worktree_can_be_made_the_error_says_why(

@@ -29,24 +29,9 @@ def lair(tmp_path: Path) -> Lair:
     return made
 
 
-def state(lair: Lair) -> tuple[object, ...]:
-    """Everything that a refused call leaves as it is."""
-    files = (path for path in lair.repository.rglob("*") if path.is_file() and ".git" not in path.parts)
-    return (
-        lair.git("for-each-ref"),
-        lair.naive("status", "--porcelain=v2", "--branch").stdout,
-        {path: path.read_bytes() for path in files},
-    )
-
-
 async def refused(at: GitTools, kind: str, **arguments: Any) -> str:
     """The error of a call that changes nothing."""
-    before = state(at.lair)
-    result = await at.ask("git_branch", **{"name": "side", **arguments})
-    assert result.error == kind, result.text
-    assert state(at.lair) == before
-    assert not at.lair.ran()
-    return result.text
+    return await at.unchanged(kind, "git_branch", **{"name": "side", **arguments})
 
 
 async def test_branches_are_listed(at: GitTools) -> None:
@@ -155,9 +140,9 @@ async def test_many_files_are_written_in_parts_and_more_are_refused(
     await at.text("git_branch", name="side")
     assert at.lair.git("status", "--porcelain", "--branch") == "## side\n"
     (at.lair.repository / ".git/HEAD.lock").touch()
-    before = state(at.lair)
+    before = at.state()
     assert (await at.ask("git_branch", name="main")).error == "unavailable"
-    assert state(at.lair) == before
+    assert at.state() == before
     monkeypatch.setattr(git_switch, "MAX_FILES", 2)
     assert "More than 2 files differ" in await at.refused("invalid_input", "git_branch", name="main")
     monkeypatch.undo()
@@ -183,9 +168,9 @@ REFUSED = {
 
 async def test_bad_arguments_are_refused(at: GitTools) -> None:
     """ATTACK: also options, patterns, line breaks, and ways out."""
-    before = state(at.lair)
+    before = at.state()
     await at.refuses("git_branch", REFUSED, name="side")
-    assert state(at.lair) == before
+    assert at.state() == before
 
 
 async def test_a_branch_of_another_work_tree_a_sparse_one_and_one_in_a_merge_are_not_switched(

@@ -22,11 +22,7 @@ def committed(lair: Lair) -> list[str]:
 
 async def refused(at: GitTools, kind: str, **arguments: Any) -> str:
     """The error of a call that changes nothing."""
-    before = at.lair.git("rev-parse", "--all"), at.lair.git("status", "--porcelain")
-    result = await at.ask("git_commit", **{"message": "m", **arguments})
-    assert result.error == kind, result.text
-    assert (at.lair.git("rev-parse", "--all"), at.lair.git("status", "--porcelain")) == before
-    return result.text
+    return await at.unchanged(kind, "git_commit", **{"message": "m", **arguments})
 
 
 async def test_a_named_file_is_committed_and_nothing_else(at: GitTools) -> None:

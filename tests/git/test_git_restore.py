@@ -17,11 +17,7 @@ def content(lair: Lair, name: str) -> str:
 
 async def refused(at: GitTools, kind: str, *paths: str, **arguments: Any) -> str:
     """The error of a call that changes nothing."""
-    before = at.lair.git("status", "--porcelain"), content(at.lair, "file.txt")
-    result = await at.ask("git_restore", paths=list(paths), **arguments)
-    assert result.error == kind, result.text
-    assert (at.lair.git("status", "--porcelain"), content(at.lair, "file.txt")) == before
-    return result.text
+    return await at.unchanged(kind, "git_restore", paths=list(paths), **arguments)
 
 
 async def test_a_file_gets_the_content_of_the_last_commit(at: GitTools) -> None:
