@@ -395,12 +395,12 @@ async def test_a_call_waits_while_an_operator_watches(host: Host) -> None:
 
     async with terminal(state, "watch") as process:
         await until(process, "Watching")
+        assert process.stdin
         for path, line in (("a", b"y\n"), ("b", b"n\n"), ("c", b"s\n")):
             with anyio.fail_after(30):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(write, path)
                     assert f'path: "{path}"' in await until(process, "waiting: ")
-                    assert process.stdin
                     await process.stdin.send(line)
         equal = list[Result]()
 
