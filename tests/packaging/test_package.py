@@ -21,7 +21,7 @@ from tests.packaging.fresh_home import FreshHome, fresh_home
 from tests.support.live import text
 from tests.support.process_layer import ran
 
-pytestmark = pytest.mark.xdist_group("test_package")
+pytestmark = [pytest.mark.xdist_group("test_package"), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,6 @@ def wheel(built: Path) -> Path:
     return found
 
 
-@pytest.mark.long
 def test_the_checker_of_the_package_index_accepts_both_files(built: Path) -> None:
     files = sorted(built.iterdir())
     assert [file.suffix for file in files] == [".whl", ".gz"]
@@ -97,14 +96,7 @@ def interpreter(version: str) -> str:
     return asked.stdout.strip()
 
 
-@pytest.mark.parametrize(
-    "runner",
-    [
-        *(f"uvx 3.{minor}" for minor in (11, 12, 13)),
-        "pipx",
-    ],
-)
-@pytest.mark.long
+@pytest.mark.parametrize("runner", ["uvx 3.11", "uvx 3.12", "uvx 3.13", "pipx"])
 async def test_one_command_on_a_new_machine_configures_a_server_that_starts_for_the_client(
     runner: str, home: FreshHome, wheel: Path, tmp_path: Path
 ) -> None:

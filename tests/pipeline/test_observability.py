@@ -241,7 +241,7 @@ async def test_a_server_logs_and_exports_every_call_and_no_value_and_sends_the_r
     with (tmp_path / "said").open("w+", encoding="utf-8") as said_to:
         info = Implementation(name="c", version="7")
         async with Client(stdio_client(server, errlog=said_to), mode="legacy", client_info=info) as client:
-            for meta, (name, given, outcome) in zip((META, META, {}, {}), CALLS, strict=True):
+            for meta, (name, given, outcome) in zip((META, META, None, None), CALLS, strict=True):
                 with pytest.raises(MCPError) if outcome == "unknown_tool" else nullcontext():
                     metas.append((await client.call_tool(name, given, meta=meta)).meta or {})
         said_to.seek(0)
