@@ -426,12 +426,9 @@ def test_each_section_works_on_what_those_before_it_have_left() -> None:
         "created c",
     ]
 
-
-def test_what_comes_out_as_it_was_is_no_change() -> None:
-    there = envelope("*** Update File: a", "*** Move to: b")
-    back = envelope("*** Update File: b", "*** Move to: a")
-    made = planned(there.replace("*** End Patch\n", "") + back.replace("*** Begin Patch\n", ""), a=b"1\n")
-    assert made[0] == []
+    # What comes out as it was is no change.
+    there, back = ("*** Update File: a", "*** Move to: b"), ("*** Update File: b", "*** Move to: a")
+    assert planned(envelope(*there, *back), a=b"1\n")[0] == []
 
 
 IMPOSSIBLE: tuple[tuple[str, type[ToolError], str], ...] = (
