@@ -425,7 +425,6 @@ def test_each_section_works_on_what_those_before_it_have_left() -> None:
         "deleted c",
         "created c",
     ]
-
     # What comes out as it was is no change.
     there, back = ("*** Update File: a", "*** Move to: b"), ("*** Update File: b", "*** Move to: a")
     assert planned(envelope(*there, *back), a=b"1\n")[0] == []
