@@ -26,9 +26,9 @@ from tests.gateway.test_wrap import DOER
 from tests.notebook.notebooks import PIXEL
 from tests.setup.client_setup import OBSERVED, setup_line
 from tests.support import official
+from tests.support.extent import IN_FULL
 
 pytestmark = [
-    pytest.mark.long,
     pytest.mark.skipif(
         not official.is_wanted(),
         reason=f"the clients come from npm, which is absent, or {official.WITHOUT} is set",
@@ -39,6 +39,9 @@ SECONDS = 120
 """For one run of a client on a busy machine."""
 
 SERVER = str(Path(sys.executable).with_name("mcp-toolserver"))
+
+IN_GATE = "claude-code"
+"""The client that the gate runs; the others are for the step `long`."""
 
 OPENING = {"initialize", "server/discover"}
 """How often a client sends these depends on how fast the server starts."""
@@ -142,7 +145,17 @@ def script(program: Program, outside: Path) -> list[Call]:
     return [*program.before, *calls, *program.own]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=[program.client for program in PROGRAMS])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(
+            program,
+            id=program.client,
+            marks=pytest.mark.rounds if program.client == IN_GATE else pytest.mark.long,
+        )
+        for program in PROGRAMS
+    ],
+)
 def test_a_client_lists_the_server_and_its_turn_goes_through_it(
     program: Program, tmp_path: Path, update: bool
 ) -> None:
@@ -152,7 +165,8 @@ def test_a_client_lists_the_server_and_its_turn_goes_through_it(
         user = Home(tmp_path, program, model)
         confine = ["--confine"] if CLIENTS[program.client].confine else []
         user.set_up(*setup_line(CLIENTS[program.client], str(user.project)), *confine)
-        if program.listing:
+        # It starts the client and the server once more.
+        if program.listing and IN_FULL:
             printed = user.run(program.listing)
             assert any("toolserver" in line and program.connected in line for line in printed.splitlines()), (
                 printed
@@ -195,6 +209,7 @@ def test_a_client_lists_the_server_and_its_turn_goes_through_it(
     assert known[program.client] == found, "run python -m tests update clients"
 
 
+@pytest.mark.long
 def test_a_client_uses_its_servers_behind_wrap_and_gets_its_entries_back(tmp_path: Path) -> None:
     # Under /tmp, a confined server writes into a folder of its own.
     names, data, outside = ("one", "two", "three"), tmp_path / "data", ROOT / "no-server-writes-here"

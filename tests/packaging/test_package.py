@@ -21,7 +21,7 @@ from tests.packaging.fresh_home import FreshHome, fresh_home
 from tests.support.live import text
 from tests.support.process_layer import ran
 
-pytestmark = [pytest.mark.xdist_group("test_package"), pytest.mark.long]
+pytestmark = pytest.mark.xdist_group("test_package")
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,7 @@ def wheel(built: Path) -> Path:
     return found
 
 
+@pytest.mark.long
 def test_the_checker_of_the_package_index_accepts_both_files(built: Path) -> None:
     files = sorted(built.iterdir())
     assert [file.suffix for file in files] == [".whl", ".gz"]
@@ -96,6 +97,7 @@ def interpreter(version: str) -> str:
     return asked.stdout.strip()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("runner", ["uvx 3.11", "uvx 3.12", "uvx 3.13", "pipx"])
 async def test_one_command_on_a_new_machine_configures_a_server_that_starts_for_the_client(
     runner: str, home: FreshHome, wheel: Path, tmp_path: Path
