@@ -280,6 +280,7 @@ def test_links_and_names_of_a_commit_lead_nowhere(place: Place) -> None:
     assert not changed(before[1], snapshot(place.own / ".git/hooks"))
 
 
+@pytest.mark.long
 def test_a_worktree_comes_and_goes_while_commands_run(place: Place) -> None:
     quarantine = place.scene.state / "quarantine"
     before = sorted(quarantine.rglob("*"))

@@ -27,7 +27,8 @@ def of() -> Generator[Scene]:
         yield made
 
 
-@pytest.mark.parametrize("mode", [READ_ONLY, pytest.param(FULL, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", [READ_ONLY, FULL])
 def test_commands_search_with_the_ripgrep_of_the_server(of: Scene, mode: str) -> None:
     with serving(of, mode, around=("env", f"PATH={of.outside}/bin")) as server:
         assert server.bash("command -v rg; rg -c hello f; rg missing f; echo $?") == f"{OWN}\n1\n1\n"
@@ -39,13 +40,15 @@ def test_commands_search_with_the_ripgrep_of_the_server(of: Scene, mode: str) ->
             assert server.bash(f"test -w {OWN} || echo kept") == "kept\n"
 
 
-async def test_behind_landlock_alone_commands_have_it_too(
+async def test_commands_have_it_in_bubblewrap_and_behind_landlock_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    async with workshop(tmp_path, Permission.READ_ONLY, bubblewrap=False) as server:
-        put(tmp_path / "root/f", "hello\n")
-        assert (await call(server, "bash", command="rg -c hello f")).text == "1\n"
+    for bubblewrap in (True, False):
+        async with workshop(tmp_path, Permission.READ_ONLY, bubblewrap=bubblewrap) as server:
+            put(tmp_path / "root/f", "hello\n")
+            said = await call(server, "bash", command="rg -c hello f; echo ${PATH##*:}")
+            assert said.text == f"1\n{COMMAND_PATH}\n"
 
 
 def test_a_program_in_the_workspace_is_never_the_one_of_the_server(of: Scene) -> None:
