@@ -159,13 +159,13 @@ def remove_tree(path: str) -> None:
     waiting = [path]
     while waiting:
         folder = waiting.pop()
+        _permit(folder)
         with suppress(OSError):
-            os.chmod(folder, stat.S_IRWXU)
             for entry in [*os.scandir(folder)]:
                 with suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
                         # Without permissions it cannot be moved.
-                        os.chmod(entry.path, stat.S_IRWXU)
+                        _permit(entry.path)
                         os.rename(entry.path, moved := f"{path}/{secrets.token_hex(8)}")
                         waiting.append(moved)
                     else:
@@ -174,3 +174,9 @@ def remove_tree(path: str) -> None:
                 os.rmdir(folder)
     with suppress(OSError):
         os.rmdir(path)
+
+
+def _permit(folder: str) -> None:
+    """Take all permissions on a folder, unless the kernel lets this server change none, as in read-only."""
+    with suppress(OSError):
+        os.chmod(folder, stat.S_IRWXU)

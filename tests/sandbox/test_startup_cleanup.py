@@ -216,14 +216,18 @@ def unused_cache(setup: Setup) -> Path:
 async def test_at_a_start_the_quarantine_is_bounded_and_a_cache_that_nobody_used_for_long_is_removed(
     setup: Setup,
 ) -> None:
-    """But for what was quarantined since another server started that runs."""
+    """But for what was quarantined since another server started that runs. A server in read-only changes no
+    permissions, and removes what needs none."""
     config = setup.home / "config.toml"
     config.write_text("quarantine-size = 1\nquarantine-days = 10\n", encoding="utf-8")
     flagged, cache = replace(setup, flags=("--config", str(config))), unused_cache(setup)
     old, large, small = quarantined(setup, 11), quarantined(setup, 5, 900_000), quarantined(setup, 4, 900_000)
-    (old / "sub").chmod(0)
-    async with connected(flagged):
+    async with connected(replace(flagged, mode="read-only")):
         await until(lambda: not any(map(Path.exists, (old, large, cache))), 60)
+    locked = quarantined(setup, 11)
+    (locked / "sub").chmod(0)
+    async with connected(flagged):
+        await until(lambda: not locked.exists())
         assert small.exists()
         new = quarantined(setup, -0.001, 2_000_000)
         async with connected(flagged):
