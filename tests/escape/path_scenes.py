@@ -86,8 +86,6 @@ def built(base: Path, engine: str) -> Scene:
     return Scene(base=base, resolver=ENGINES[engine]())
 
 
-# --- spellings -------------------------------------------------------------------------------------------
-
 LITERAL = object()
 """A name like any other: not there to be read, and written inside the workspace."""
 
@@ -116,9 +114,6 @@ def error(expected: object) -> Refusal:
     assert isinstance(expected, type)
     assert issubclass(expected, ToolError)
     return expected
-
-
-# --- links and special files -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +197,6 @@ PLANTED = {
     "link-through-the-parent": Planted(make=link("l", "../ws/f"), path="l", read=Denied, write=Denied),
 }
 
-
-# --- races -----------------------------------------------------------------------------------------------
 
 SWAPPER = """
 import ctypes, sys

@@ -38,9 +38,6 @@ async def _status(server: Running, request: bytes) -> int:
     return status_of(await server.raw(request))
 
 
-# --- web pages -------------------------------------------------------------------------------------------
-
-
 OF_OTHER_ORIGINS: Mapping[str, tuple[dict[str, str], int]] = {
     "HTTP01": ({"Origin": "http://evil.com"}, 403),
     "HTTP03": ({"Origin": "http://localhost:3000"}, 403),
@@ -134,9 +131,6 @@ async def test_no_other_method_is_answered() -> None:
             assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-# --- the token -------------------------------------------------------------------------------------------
-
-
 NO_TOKEN = {
     "HTTP10-none": "",
     "HTTP10": "Bearer wrong-token-of-some-length",
@@ -193,9 +187,6 @@ async def test_a_token_in_the_header_is_accepted_and_never_logged(caplog: pytest
     logged = [record for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
     assert logged
     assert not [record for record in logged if TOKEN in record.getMessage()]
-
-
-# --- holding the server up -------------------------------------------------------------------------------
 
 
 async def _drip(server: Running, start: bytes, rest: bytes) -> bytes:
@@ -346,9 +337,6 @@ async def _waiting(server: Running, count: int) -> list[asyncio.Task[bytes]]:
     calls = [asyncio.create_task(server.raw(head + body)) for _ in range(count)]
     await server.calls.until(running=count)
     return calls
-
-
-# --- what the bytes mean ---------------------------------------------------------------------------------
 
 
 READ_IN_TWO_WAYS: Mapping[str, dict[str, str]] = {

@@ -151,9 +151,6 @@ def test_only_our_own_escapes_are_taken_back() -> None:
     assert escapes("\\u{200b} \\u{41} \\u{200b}") == {"\\u{200b}": "\u200b"}
 
 
-# --- through real tools ----------------------------------------------------------------------------------
-
-
 def write(root: Path, name: str, content: str) -> Path:
     path = root / name
     path.write_bytes(content.encode(errors="surrogatepass"))
@@ -244,9 +241,6 @@ async def test_the_operator_can_have_it_raw(tmp_path: Path) -> None:
     assert (result.text, result.data, person.heard) == ("\x1b\u202e", {"name": "\x1b"}, ["\x1b"])
 
 
-# --- what a client sees ----------------------------------------------------------------------------------
-
-
 async def test_a_sidecar_is_served_with_escapes(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         handlers = Handlers(dispatcher=at, ask_seconds=5)
@@ -267,9 +261,6 @@ async def test_a_sidecar_is_served_with_escapes(tmp_path: Path) -> None:
                 await client.read_resource(link.uri)
             with pytest.raises(MCPError, match=r"Unknown tool: \\u\{1b\}\[2J"):
                 await client.call_tool("\x1b[2J", {})
-
-
-# --- edits -----------------------------------------------------------------------------------------------
 
 
 async def test_an_edit_with_a_shown_escape_gets_an_error_that_says_what_to_send(tmp_path: Path) -> None:

@@ -54,9 +54,6 @@ def assert_still(server: Server) -> None:
     assert differences(before[1], after[1]) == []
 
 
-# --- arguments, names, files, variables ------------------------------------------------------------------
-
-
 @pytest.mark.requirement("SW-60")
 @shares_servers
 @pytest.mark.parametrize("mode", CONFINED)
@@ -154,9 +151,6 @@ def test_nothing_in_the_workspace_raises_the_mode(at: Scene) -> None:
     assert loaded.exists()
 
 
-# --- layers that are missing, or fail ---------------------------------------------------------------------
-
-
 def test_without_user_namespaces_read_only_commands_still_change_nothing() -> None:
     required = ("--sandbox", "required")
     with scene(USERS[0]) as at, serving(at, READ_ONLY, *required, around=around("user-namespaces")) as server:
@@ -190,9 +184,6 @@ def test_a_background_command_keeps_the_sandbox_it_was_started_in(servers: Serve
     assert "tried" in said
     assert differences(before, at.around()) == []
     assert not (at.root / ".git/hooks/late").exists()
-
-
-# --- approvals -------------------------------------------------------------------------------------------
 
 
 class Human:

@@ -32,8 +32,6 @@ from tests.support.cases import collected
 
 Scenes = Callable[[str], Scene]
 
-# --- spellings -------------------------------------------------------------------------------------------
-
 
 async def test_a_spelling_reads_and_writes_nothing_outside(scenes: Scenes) -> None:
     """And what the workspace takes a path for, it takes for the same path again."""
@@ -79,9 +77,6 @@ def test_a_folder_outside_cannot_be_opened_for_a_command(scene: Scene) -> None:
         with pytest.raises(Denied):
             workspace.canonical(path)
     os.close(workspace.open_dir(workspace.canonical("sub")))
-
-
-# --- links and special files -----------------------------------------------------------------------------
 
 
 async def delete(scene: Scene, path: str) -> None:
@@ -201,9 +196,6 @@ async def test_a_root_that_is_a_link_is_resolved_once(scene: Scene) -> None:
         found = workspace.canonical(path)
         content = await ConfinedFiles(workspace, may_write=False).read(found, lambda file, _: file.read())
         assert (found, content) == ("f", b"inside")
-
-
-# --- races -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.rounds

@@ -108,9 +108,6 @@ async def call(
         )
 
 
-# --- the question ----------------------------------------------------------------------------------------
-
-
 async def test_the_question_shows_the_change_every_argument_and_the_rule(tmp_path: Path) -> None:
     person, server = Person(), dispatcher(machine(tmp_path), ask=["*"])
     file = tmp_path / "root/a"
@@ -169,9 +166,6 @@ async def test_a_file_that_changes_after_the_question_is_not_written(tmp_path: P
     server = dispatcher(machine(tmp_path), ask=["write_file"])
     assert (await call(server, person=Meanwhile(), overwrite=True)).error == "conflict"
     assert file.read_text(encoding="utf-8") == "theirs\n"
-
-
-# --- the operator ----------------------------------------------------------------------------------------
 
 
 async def test_a_yes_lets_exactly_this_call_run_once(host: Host) -> None:
@@ -361,9 +355,6 @@ async def test_calls_without_a_client_use_the_same_requests(host: Host) -> None:
     await host.operator("approve", which)
     assert (await call(server)).error == "denied"
     assert (await calls.call("write_file", WRITE)).error is None
-
-
-# --- programs --------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager

@@ -63,8 +63,6 @@ def at(path: str) -> dict[str, Any]:
 ROOT = (special("root"), "read")
 PROJECT = (special("project_roots"), "write")
 
-# --- what is read ----------------------------------------------------------------------------------------
-
 
 def test_a_client_that_says_nothing_is_not_narrowed() -> None:
     for params in (None, {}, {"_meta": None}, {"_meta": {"progressToken": 1}}):
@@ -201,9 +199,6 @@ def removed(host: HostServices) -> set[Capability]:
     return {need for need, why in host.unavailable.items() if why.kind == "client"}
 
 
-# --- what is enforced ------------------------------------------------------------------------------------
-
-
 async def test_a_policy_that_hides_files_leaves_only_what_reads_none(tmp_path: Path) -> None:
     host = machine(tmp_path, required(Capability.FS_READ, Capability.TODOS, Capability.CLOCK))
     found = host.under(ClientRestrictions(named="x", network=True, hides=True))
@@ -230,9 +225,6 @@ async def test_what_the_sandbox_cannot_enforce_is_not_offered(tmp_path: Path) ->
     assert removed(host.under(whole)) == set()
     assert removed(host.under(part)) == {Capability.PROCESS}
     assert removed(host.under(hole)) == {Capability.PROCESS}
-
-
-# --- through a client ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

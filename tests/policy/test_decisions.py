@@ -187,8 +187,6 @@ def test_the_page_shows_what_the_commands_print(
     assert not (tmp_path / ".local/state/mcp-toolserver/audit").exists()
 
 
-# --- the order ------------------------------------------------------------------------------------------
-
 WORDS = RuleContext(canonical=lambda name: name, commands=frozenset({"bash"}))
 ORDER = ("refuse", "ask", "run")
 TEXTS: st.SearchStrategy[list[str]] = st.lists(
@@ -225,9 +223,6 @@ def test_no_rule_of_a_project_and_no_narrowing_lets_more_happen(data: st.DataObj
     before = ORDER.index(action)
     assert ORDER.index(tightened.decide(request).action) <= before
     assert ORDER.index(base.narrowed((narrowing,)).decide(request).action) <= before
-
-
-# --- rules of projects ----------------------------------------------------------------------------------
 
 
 async def test_rules_of_a_project_bind_tools_and_commands_and_change_with_the_file(tmp_path: Path) -> None:

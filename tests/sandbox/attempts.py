@@ -73,9 +73,6 @@ def attempt(name: str) -> Callable[[Scene], object]:
     return SIMPLE.get(name) or globals()[name]
 
 
-# --- attempts: network -----------------------------------------------------------------------------------
-
-
 def tcp(scene: Scene) -> None:
     with socket.socket() as ours:
         ours.connect(("127.0.0.1", scene.tcp))
@@ -108,14 +105,8 @@ def stream_pair(_: Scene) -> None:
         assert other.recv(1) == b"x"
 
 
-# --- attempts: other processes ---------------------------------------------------------------------------
-
-
 def environ_of_outsider(scene: Scene) -> None:
     assert OUTSIDER_SECRET in Path(f"/proc/{scene.outsider}/environ").read_text(encoding="utf-8")
-
-
-# --- attempts: the kernel --------------------------------------------------------------------------------
 
 
 def shared_memory(_: Scene) -> None:
@@ -159,9 +150,6 @@ def no_powers_after_exec(_: Scene) -> None:
     _in_fork(lambda: os.execv(sh, [sh, "-c", test]))
 
 
-# --- attempts: files -------------------------------------------------------------------------------------
-
-
 def unlink_outside(scene: Scene) -> None:
     (scene.outside / "victim").unlink()
     (scene.outside / "victim").touch()
@@ -201,15 +189,9 @@ def device_file(scene: Scene) -> None:
     where.unlink()
 
 
-# --- attempts: what a file is ----------------------------------------------------------------------------
-
-
 def change_open_mode(scene: Scene) -> None:
     with open(scene.private / "old", encoding="utf-8") as file:
         os.fchmod(file.fileno(), 0o640)
-
-
-# --- what an interpreter does ----------------------------------------------------------------------------
 
 
 def gain_by_set_user_id(scene: Scene) -> None:
@@ -261,8 +243,6 @@ SIMPLE: Mapping[str, Callable[[Scene], object]] = {
     "change_attribute": lambda scene: os.setxattr(scene.private / "old", "user.locked", b"1"),
     "change_flags": lambda _: _on_no_file(0x40086602),
 }
-
-# --- small parts -----------------------------------------------------------------------------------------
 
 
 def _library(name: str, *arguments: Any) -> int:

@@ -42,8 +42,6 @@ from tests.sandbox.locked import child
 child(json.loads(sys.argv[2]))
 """
 
-# --- for the tests ---------------------------------------------------------------------------------------
-
 
 @contextmanager
 def stage(user: str) -> Generator[Path]:
@@ -126,9 +124,6 @@ def python(code: str, *arguments: str, fails: bool = False) -> str:
     return ended.stdout
 
 
-# --- the child -------------------------------------------------------------------------------------------
-
-
 def child(said: dict[str, Any]) -> None:
     """Become who `said` says, start an outsider, lock, try."""
     if said["user"] == "nobody" and os.geteuid() == 0:
@@ -172,9 +167,6 @@ def _outsider() -> int:
     os.read(ready, 1)
     os.close(ready)
     return pid
-
-
-# --- locks -----------------------------------------------------------------------------------------------
 
 
 def _lock_server(scene: Scene, mode: str, network: str = "none") -> None:

@@ -23,9 +23,6 @@ def python(code: str) -> str:
     return f"$PY -I - <<'END'\n{code}\nEND"
 
 
-# --- what works ------------------------------------------------------------------------------------------
-
-
 def test_no_exit_code_is_reported_when_the_sandbox_cannot_be_built(here: Ground) -> None:
     moved = here.base / "moved"
     seen = here.run("touch ran", programs=())
@@ -46,9 +43,6 @@ def test_scratch_space_is_bounded(here: Ground) -> None:
     assert seen.output.splitlines()[-1] == str(256 << 20)
 
 
-# --- roots ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("parent", ["/tmp", "/dev/shm", "home/.ssh"])
 def test_a_root_inside_a_hidden_place_is_visible_without_its_siblings(
     here: Ground, parent: str, tmp_path_factory: pytest.TempPathFactory
@@ -67,9 +61,6 @@ def test_a_root_inside_a_hidden_place_is_visible_without_its_siblings(
         sibling.unlink(missing_ok=True)
         (folder / "made").unlink(missing_ok=True)
         folder.rmdir()
-
-
-# --- what can be seen ------------------------------------------------------------------------------------
 
 
 CREDENTIALS = (
@@ -121,9 +112,6 @@ def test_the_state_folder_and_what_is_hidden_in_the_root_are_neither_seen_nor_ch
     assert not state.exists()
 
 
-# --- devices and sockets ---------------------------------------------------------------------------------
-
-
 def test_no_setting_of_the_machine_is_writable(here: Ground) -> None:
     found = python(
         "import os\n"
@@ -147,9 +135,6 @@ def test_the_network_is_there_with_its_names_when_it_is_granted(here: Ground) ->
         probe = python(f"import socket\nsocket.create_connection({service.getsockname()!r}, 3)")
         assert here.run(probe, WRITING, network=True).status == 0
         assert here.run(probe, WRITING).status != 0
-
-
-# --- where bubblewrap is ---------------------------------------------------------------------------------
 
 
 def _program(folder: Path) -> Path:

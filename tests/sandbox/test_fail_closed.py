@@ -88,9 +88,6 @@ def refused(ended: subprocess.CompletedProcess[str], *says: str) -> None:
     assert [word for word in says if word not in ended.stderr] == [], ended.stderr
 
 
-# --- bubblewrap or user namespaces -----------------------------------------------------------------------
-
-
 def test_without_bubblewrap_commands_that_write_are_refused_and_files_still_written(scene: Scene) -> None:
     """For commands that only read, see `test_escape_mode.py`."""
     with serving(scene, WORKSPACE_WRITE, around=around("bubblewrap")) as server:
@@ -131,9 +128,6 @@ def test_the_operator_may_allow_landlock_alone_and_every_result_says_so(scene: S
     assert not (scene.root / ".envrc").exists()
 
 
-# --- Landlock --------------------------------------------------------------------------------------------
-
-
 def test_without_landlock_the_server_does_not_start_unless_the_operator_says_so(scene: Scene) -> None:
     """Where it is off at boot, and where the kernel was built without it.
 
@@ -172,9 +166,6 @@ def test_without_either_only_file_tools_are_left(scene: Scene) -> None:
         assert server.call("read_file", path="../outside/kept").is_error
 
 
-# --- openat2, seccomp ------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 def test_without_openat2_paths_are_walked_and_do_not_escape(scene: Scene) -> None:
     (scene.root / "out").symlink_to("../outside")
@@ -198,9 +189,6 @@ def test_without_seccomp_bubblewrap_stands_alone_behind_its_own_network(scene: S
     assert not changed(before, scene.seen())
 
 
-# --- what the doctor says of it --------------------------------------------------------------------------
-
-
 @pytest.mark.long
 def test_the_doctor_names_what_is_missing(scene: Scene) -> None:
     """`test_doctor.py` has the table of verdicts, and a machine without bubblewrap."""
@@ -212,8 +200,6 @@ def test_the_doctor_names_what_is_missing(scene: Scene) -> None:
     says = ("path walk", "nothing (server)", "without seccomp")
     assert [words for words in says if words not in report["summary"]] == []
 
-
-# --- what stops a start ----------------------------------------------------------------------------------
 
 EARLY_THREAD = """
     import threading
@@ -253,9 +239,6 @@ def test_settings_that_contradict_each_other_are_refused(scene: Scene) -> None:
         with pytest.raises(SettingsError, match=says):
             check(load(["--root", str(scene.root), *flags.split()], {}).settings)
     check(load(["--root", str(scene.root), "--permission-mode", FULL, "--sandbox", "off"], {}).settings)
-
-
-# --- what breaks while it runs ---------------------------------------------------------------------------
 
 
 BROKEN = {

@@ -88,8 +88,6 @@ def network(request: pytest.FixtureRequest) -> Generator[Network]:
         yield Network(server=server, secure=secure, plain=plain, unlisted=unlisted)
 
 
-# --- programs --------------------------------------------------------------------------------------------
-
 UV = Path(sys.executable).with_name("uv")
 
 INSTALLS = {
@@ -150,8 +148,6 @@ def test_what_was_downloaded_is_there_for_later_servers_of_the_same_workspace_al
     with serving(made, WORKSPACE_WRITE, roots=[made.root / "hostile"]) as elsewhere:
         assert "tiny runs" not in elsewhere.bash(network.spelt(install))
 
-
-# --- attacks ---------------------------------------------------------------------------------------------
 
 ASK = """
 import json, socket, ssl, sys
@@ -318,9 +314,6 @@ async def test_no_report_is_taken_while_the_audit_log_cannot_be_written() -> Non
         assert len(written) == 2
         connections.take()
         assert written == []
-
-
-# --- settings --------------------------------------------------------------------------------------------
 
 
 def test_the_list_decides_by_name_port_and_address() -> None:

@@ -296,8 +296,6 @@ def test_the_hidden_in_a_root_is_kept_or_no_command_runs(tmp_path: Path) -> None
         assert python(COMMAND, str(tmp_path), how).split() == [said]
 
 
-# --- rules of Landlock: which rights each version has, and what the kernel then refuses ---
-
 SINCE: Mapping[str, int] = {"truncate_outside": 3, "tcp": 4, "signal_outsider": 6, "abstract": 6}
 """The version that an attempt is refused since."""
 

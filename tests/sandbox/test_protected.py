@@ -27,8 +27,6 @@ from tests.sandbox.sandboxed import Ground
 from tests.support.cases import collected
 from tests.support.confinement import NOBODY, git
 
-# --- names -----------------------------------------------------------------------------------------------
-
 PLACES = ("{}", "{}/inside", "sub/{}", "a/b/c/d/e/{}/inside", "./{}", "a//{}")
 
 FREE = (
@@ -105,9 +103,6 @@ def test_when_git_is_writable_a_repository_is_free_but_for_what_steers_git() -> 
     assert [path for path in rest if not is_protected(path, git_writable=False)] == []
 
 
-# --- the search ------------------------------------------------------------------------------------------
-
-
 def _scan(folder: Path) -> FolderScan:
     return FolderScan(os.open(folder, os.O_PATH))
 
@@ -169,9 +164,6 @@ def test_what_changed_since_the_last_scan_is_found(tmp_path: Path) -> None:
         kept = [] if not (root / "had").exists() else ["had/.idea"]
         assert _found(scan) == sorted({*found, *kept}), case
         assert _found(scan) == _found(_scan(root)), case
-
-
-# --- what is there already -------------------------------------------------------------------------------
 
 
 def test_pointing_at_a_folder_does_not_take_it_away(here: Ground) -> None:
@@ -240,9 +232,6 @@ def test_what_takes_the_place_of_a_folder_closed_to_commands_is_set_aside(here: 
     assert left == ["before\n"]
 
 
-# --- what was not there ----------------------------------------------------------------------------------
-
-
 def test_what_is_too_large_for_another_file_system_hides_nothing_for_the_next_command(here: Ground) -> None:
     folder = tempfile.mkdtemp(dir="/dev/shm")
     try:
@@ -305,8 +294,6 @@ def test_with_several_roots_nothing_is_lost_when_the_same_name_is_made_in_both(h
     assert len(list((here.base / "state/quarantine").rglob(".bashrc"))) == 2
 
 
-# --- what changed from outside ---------------------------------------------------------------------------
-
 WAIT = "echo ready; for i in {1..2000}; do [ -e go ] && break; sleep 0.01; done; "
 
 
@@ -332,9 +319,6 @@ def test_what_is_not_mounted_is_compared_in_full(here: Ground) -> None:
         for path in (".vscode changed", ".git/config changed", ".envrc is gone", ".git/commondir")
     )
     assert here.quarantined == {".git/commondir": "x\n"}
-
-
-# --- when git is writable --------------------------------------------------------------------------------
 
 
 STEERED = {
@@ -363,9 +347,6 @@ def test_what_makes_git_run_programs_in_a_module_stays_read_only(here: Ground) -
                 assert (file.read_bytes() if file.exists() else None) == before
                 assert seen.notes == ()
                 assert (here.root / f".git/refs/heads/made-{name}").exists()
-
-
-# --- moving away -----------------------------------------------------------------------------------------
 
 
 def _tree(folder: Path) -> None:

@@ -156,9 +156,6 @@ def test_a_name_that_the_operator_excepts_is_written_and_no_other() -> None:
         assert list(left) == []
 
 
-# --- sessions and background jobs --------------------------------------------------------------------------
-
-
 def session(server: Server, code: str, handle: str = "new") -> tuple[str, str]:
     """What an evaluation gave, and the handle of its session."""
     said = server.call("REPL", language="shell", code=code, session=handle)
@@ -226,9 +223,6 @@ def test_a_command_that_plants_again_and_again_is_stopped_and_the_next_one_of_it
     assert "on it goes" in server.bash("mkdir -p again/.idea; sleep 1.5; echo on it goes")
 
 
-# --- what the user makes -----------------------------------------------------------------------------------
-
-
 @by_user
 def test_what_the_user_makes_while_a_command_sleeps_stays_and_the_command_is_stopped(server: Server) -> None:
     started = server.call("bash", command="touch ready; exec sleep 300", run_in_background=True)
@@ -270,9 +264,6 @@ def test_what_comes_to_be_hidden_later_is_hidden(server: Server) -> None:
         server.scene.own()
         new.rename(secret)
         assert server.bash(f"cat {secret}") == "(no output)"
-
-
-# --- when nobody can verify --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
@@ -327,9 +318,6 @@ def test_with_more_folders_than_can_be_verified_commands_only_remove_some() -> N
                 (at.root / f"{number}").rmdir()
             server.bash("rm ran")
         assert not (at.root / "ran").exists()
-
-
-# --- helpers -----------------------------------------------------------------------------------------------
 
 
 def user_runs(at: Scene, script: str) -> None:

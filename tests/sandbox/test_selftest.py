@@ -50,9 +50,6 @@ def held(proof: Proof) -> set[str]:
     return {check.name for check in proof.checks}
 
 
-# --- layers that work ------------------------------------------------------------------------------------
-
-
 @each_once
 def test_bubblewrap_is_proven(user: str, mode: str, base: Path) -> None:
     scene = Scene(base=base, user=user)
@@ -115,9 +112,6 @@ def test_a_state_folder_that_cannot_be_made_is_no_reason_against_the_sandbox(bas
     assert os.listdir("/var/tmp") == before
 
 
-# --- layers that do not ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("weakness", "mode", "found"),
     [
@@ -178,9 +172,6 @@ def test_a_proof_that_goes_wrong_is_a_proof_of_nothing(base: Path) -> None:
     proven = proof(Wanted(base=base, options={"programs": None}))
     assert (proven.commands, proven.helpers) == ("none", "none")
     assert proven.reasons
-
-
-# --- machines that lack something ------------------------------------------------------------------------
 
 
 def test_an_old_landlock_is_not_used(base: Path) -> None:

@@ -97,9 +97,6 @@ def fetching(tries: int = 300) -> str:
     return f"for _ in $(seq {tries}); do {curl} && break; sleep 0.1; done"
 
 
-# --- it works --------------------------------------------------------------------------------------------
-
-
 @each_once
 def test_a_server_in_the_background_answers_later_calls(servers: Servers, user: str, mode: str) -> None:
     server = servers(user, mode)
@@ -174,8 +171,6 @@ async def test_a_language_server_is_in_the_network_of_its_session_and_all_goes_w
                 assert members(first)
             await until(lambda: not held(temporary))
 
-
-# --- it leads nowhere else -------------------------------------------------------------------------------
 
 WAYS_OUT = """
 import errno, socket
@@ -291,9 +286,6 @@ async def test_another_session_does_not_reach_it(url: str) -> None:
         assert "got 200" in await called(other, "bash", command=fetching())
 
 
-# --- its end, and machines without it --------------------------------------------------------------------
-
-
 def members(network: str) -> list[str]:
     """The processes in a network namespace."""
     found: list[str] = []
@@ -373,9 +365,6 @@ with tempfile.TemporaryDirectory() as state:
 
 def test_without_room_for_a_session_its_commands_share_nothing() -> None:
     assert python(SESSIONS).split() == ["True", "True", "None", "True", "None"]
-
-
-# --- it lasts, for commands and file tools ---------------------------------------------------------------
 
 
 def test_caches_are_there_unless_the_operator_has_a_place_for_them(tmp_path: Path) -> None:
@@ -459,9 +448,6 @@ def test_its_size_is_bounded(servers: Servers, user: str, mode: str) -> None:
     assert server.bash("echo again > /tmp/again && cat /tmp/again") == "again\n"
 
 
-# --- it is private, and it goes --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("era", live.ERAS)
 async def test_another_session_does_not_see_it(url: str, era: str) -> None:
     async with two_sessions(url, era) as (one, other):
@@ -473,15 +459,9 @@ async def test_another_session_does_not_see_it(url: str, era: str) -> None:
         assert await called(one, "bash", command="cat /tmp/mine") == "mine\n"
 
 
-# --- where there is none ---------------------------------------------------------------------------------
-
-
 def test_it_is_shared_where_no_root_meets_it() -> None:
     assert all(map(may_share, (("/srv/a", "/home/b"), ("/tmpa",))))
     assert not any(map(may_share, (("/tmp",), ("/tmp/a",), ("/srv/a", "/tmp/a/b"), ("/",))))
-
-
-# --- idle sessions ---------------------------------------------------------------------------------------
 
 
 def test_only_a_session_without_a_connection_or_a_running_command_ends_when_it_is_idle() -> None:

@@ -52,9 +52,6 @@ LINUX = pytest.mark.parametrize("layer", ["linux"], indirect=True)
 """For what only the broker of Linux does; the package `posix` lists it, with the reasons."""
 
 
-# --- what a command gets ---------------------------------------------------------------------------------
-
-
 def test_the_end_of_a_command_is_reported(at: Broker) -> None:
     statuses = {"true": 0, "exit 3": 3, "kill -TERM $$": 143, "no-such-command": 127}
     found = {script: outcome(at, script)[0] for script in statuses}
@@ -125,9 +122,6 @@ def test_nothing_dumps_its_memory(at: Broker) -> None:
     assert outcome(at, "ulimit -Sc; ulimit -Hc")[1] == "0\n0\n"
 
 
-# --- the environment -------------------------------------------------------------------------------------
-
-
 @LINUX
 def test_what_people_need_and_what_an_operator_names_or_describes_by_a_pattern_is_passed_on() -> None:
     given = {"HOME": "/h", "USER": "u", "LOGNAME": "u", "LC_TIME": "C", "TZ": "UTC", "TMPDIR": "/t"}
@@ -141,9 +135,6 @@ def test_what_people_need_and_what_an_operator_names_or_describes_by_a_pattern_i
     own = f"{sys.prefix}/bin"
     assert command_environment({"PATH": own})["PATH"] == f"{own}:{DEFAULT_PATH}"
     assert command_environment({"PATH": f"{own}:/elsewhere"})["PATH"] == f"{own}:/elsewhere"
-
-
-# --- what is refused -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["workspace-write", "anything"])
@@ -239,9 +230,6 @@ def test_a_broker_that_is_gone_is_said_to_be_gone() -> None:
             with pytest.raises(Unavailable):
                 ask()
         at.end_session("a")
-
-
-# --- nothing is left -------------------------------------------------------------------------------------
 
 
 async def running(daemons: Daemons, command: Asked) -> None:

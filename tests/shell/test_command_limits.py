@@ -130,9 +130,6 @@ def assert_ended_unless_over(few: Broker, pipe: Pipe, script: str, expected: tup
         assert end(command.end()[0]) == expected
 
 
-# --- processes -------------------------------------------------------------------------------------------
-
-
 def storm(count: int, mark: str) -> str:
     """So many that sleep, each with a session of its own."""
     return f"for i in $(seq {count}); do setsid sleep {mark} & done; read"
@@ -202,8 +199,6 @@ def test_threads_have_a_limit_of_their_own(at: At, pipe: Pipe) -> None:
     assert_ended_unless_over(few, pipe, program(THREADS, "30"), ENDED)
 
 
-# --- memory ----------------------------------------------------------------------------------------------
-
 GROWING = """
 import os, sys
 held = bytearray()
@@ -272,8 +267,6 @@ def test_a_command_with_less_memory_runs_to_its_end(at: At) -> None:
             assert_ended_unless_over(at(LITTLE), pipe, sandboxed(script), ENDED)
 
 
-# --- processor time --------------------------------------------------------------------------------------
-
 HOPPING = """
 import os, sys, time
 for _ in range(int(sys.argv[1])):
@@ -299,8 +292,6 @@ def test_processor_time_is_counted_over_all_processes(at: At) -> None:
             with asked(at(SHORT), patient(sandboxed(modest)), stdin=waits) as command:
                 assert end(command.end()[0]) == ENDED
 
-
-# --- what the kernel holds for each process --------------------------------------------------------------
 
 ONE_MIB = replace(ENOUGH, file_size=MIB)
 FULL_FILE = (153, "exited", "more than 1.0 MiB in one file")
@@ -356,9 +347,6 @@ def test_a_limit_that_was_lower_stays() -> None:
     assert done.stdout == "(1000, 2000) (100, 2000)\n"
 
 
-# --- who is bounded, and who hears of it ------------------------------------------------------------------
-
-
 def crowd(count: int, mark: str) -> str:
     """So many that sleep."""
     return f"for i in $(seq {count}); do sleep {mark} & done; wait"
@@ -396,9 +384,6 @@ async def test_the_result_names_the_limit_and_what_to_do(tmp_path: Path) -> None
         result = await call(server, "bash", command=fill(str(tmp_path / "file"), 50))
         assert "exit status 153" in result.text
         assert "more than 1.0 MiB in one file" in result.text
-
-
-# --- measuring -------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -469,8 +454,6 @@ def test_both_ways_of_looking_see_the_same(tmp_path: Path) -> None:
         assert measure(shell, exact_above=0, proc=str(tmp_path / "ended")).processes == 0
         assert seen.processes == 2
 
-
-# --- deciding --------------------------------------------------------------------------------------------
 
 USED = Usage(processes=512, threads=4096, memory=4 << 30, cpu_seconds=60.0)
 BOUNDS = CommandBounds(processes=512, threads=4096, memory=4 << 30, cpu_seconds=60)

@@ -84,8 +84,6 @@ WAYS: dict[str, Callable[[Server, str], str]] = {
 }
 
 
-# --- sockets ---------------------------------------------------------------------------------------------
-
 CONNECT = """
 import os, socket, sys
 for name in sys.argv[1:]:
@@ -228,8 +226,6 @@ def test_with_too_many_sockets_no_command_runs_and_the_error_says_why() -> None:
             assert server.bash(connecting(many[1], full[0])).count("failed") == 6
             assert server.bash(f"ls {folder / 'full'}") == "(no output)"
 
-
-# --- rules -----------------------------------------------------------------------------------------------
 
 RULES = ["Read(secrets/**)", "Read(*.key)", "Read(conf/private/**)", "read_file(deep/**/*.pem)"]
 HIDDEN = ("secrets/word", "secrets/inner/word", "a.key", "d/b.key", "conf/private/word", "deep/x/y/z.pem")
@@ -413,9 +409,6 @@ def test_hidden_paths_are_found_by_patterns_of_every_kind(tmp_path: Path) -> Non
     assert found("d/**", seen=[f"{root}/a/b"]) == set()
     with pytest.raises(ValueError, match="top"):
         HiddenPaths(["/*"])
-
-
-# --- the client's roots ----------------------------------------------------------------------------------
 
 
 CONTENT = {"mine": "mine\n", "theirs": WORD}

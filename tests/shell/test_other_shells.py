@@ -153,9 +153,6 @@ async def test_the_time_is_kept_in_the_container_too(tmp_path: Path) -> None:
     assert done.stdout == b"here\n"
 
 
-# --- its end ----------------------------------------------------------------------------------------------
-
-
 async def test_a_cancelled_call_and_a_timeout_remove_the_container(stand: Stand) -> None:
     daemons = Daemons()
     async with anyio.create_task_group() as tasks:
@@ -179,9 +176,6 @@ async def test_stopping_it_or_the_server_removes_the_container(tmp_path: Path) -
         await stand.run("sleep 100")
         assert len(stand.left) == 1
     assert stand.left == set()
-
-
-# --- when there is no container to be had -----------------------------------------------------------------
 
 
 @pytest.mark.requirement("DA-55", "DA-57")
@@ -239,9 +233,6 @@ async def test_a_container_that_cannot_be_started_is_removed(tmp_path: Path) -> 
         await until(lambda: not stand.left)
 
 
-# --- where it is offered ----------------------------------------------------------------------------------
-
-
 async def test_without_an_engine_it_is_not_offered_and_says_what_is_missing(tmp_path: Path) -> None:
     async with workshop(tmp_path) as server:
         assert "container_shell" not in names(server)
@@ -269,9 +260,6 @@ async def test_its_hints_say_what_it_reaches(tmp_path: Path) -> None:
         assert listed.annotations is not None
         assert listed.annotations.open_world_hint is (name in reaching)
         assert listed.annotations.read_only_hint is False
-
-
-# --- PowerShell ------------------------------------------------------------------------------------------
 
 
 POWERSHELL = 'printf "%s\\0" "$@" > argv\nexec bash -c "${@: -1}"'

@@ -62,9 +62,6 @@ async def page(at: Bench, handle: str, offset: int = 0, limit: int = 1000, wait:
     return await at.call.output(query)
 
 
-# --- output ----------------------------------------------------------------------------------------------
-
-
 @BOTH
 async def test_output_and_errors_come_in_the_order_written(here: Bench) -> None:
     script = "for i in 1 2 3; do echo out $i; echo err $i >&2; done; exit 3"
@@ -150,9 +147,6 @@ async def test_output_that_cannot_be_kept_is_shown_all_the_same(at: Broker) -> N
     assert "could not be saved, because no space left" in command_text(job)
 
 
-# --- time ------------------------------------------------------------------------------------------------
-
-
 async def test_a_timeout_kills_and_gives_what_was_printed(here: Bench) -> None:
     job = await here.run("echo begun; sleep 100", timeout=0.5)
     assert (job.text, job.reason, job.exit_status) == ("begun\n", "timed out", 137)
@@ -167,9 +161,6 @@ async def test_nothing_of_a_cancelled_command_is_left(here: Bench) -> None:
         tasks.cancel_scope.cancel()
     # Cancelling returns only now, when all of it is gone.
     assert daemons.alive() == []
-
-
-# --- the background --------------------------------------------------------------------------------------
 
 
 async def test_all_output_of_a_background_command_can_be_read_in_pages(small: Bench) -> None:
@@ -234,9 +225,6 @@ async def test_no_descriptor_is_left_open(here: Bench) -> None:
         with suppress(FileNotFoundError):
             await here.run("true", cwd="/nonexistent-folder")
     assert descriptors() <= before
-
-
-# --- programs of our own ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -307,9 +295,6 @@ async def test_a_program_that_cannot_be_started_is_said_to_be(programs: Programs
         assert [chunk async for chunk in running.chunks()] == [b"--fixed hi\n"]
 
 
-# --- pure parts ------------------------------------------------------------------------------------------
-
-
 @given(st.binary())
 def test_a_page_of_anything_comes_to_its_end(data: bytes) -> None:
     text, used = decode_page(data, last=True)
@@ -329,9 +314,6 @@ def test_a_capture_holds_both_ends_whatever_the_pieces(pieces: list[bytes], head
     assert whole[start:].startswith(end)
     if len(whole) <= head + tail:
         assert capture.excerpt(last=True).next_offset == len(whole)
-
-
-# --- plan mode -------------------------------------------------------------------------------------------
 
 
 async def test_what_starts_as_plan_mode_begins_is_suspended_and_what_cannot_be_is_stopped(
@@ -365,9 +347,6 @@ async def test_what_starts_as_plan_mode_begins_is_suspended_and_what_cannot_be_i
             assert len(at.writers.settle()) == 1
             grown = replace(query, offset=seen, wait=PATIENCE, until="output")
             assert (await here.call.output(grown)).total > seen
-
-
-# --- commands that stay and are talked to ----------------------------------------------------------------
 
 
 Talk = Callable[..., AbstractAsyncContextManager[InteractiveProcess]]
