@@ -7,18 +7,24 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
+from benchmarks.agent.setups import done_with_ours
+from benchmarks.agent.task import Task
+from benchmarks.agent.tasks import database, long_job, refactoring, understanding
 from mcp_toolserver.commands.doctor import facts
 from mcp_toolserver.invocation import load
 from tests.agents.agents import HANDLE, Call, Model, Says, Script, model_api
 from tests.agents.test_agent_rights import WRITES, repository
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.calling import held
+from tests.support.confinement import visible_folder
 from tests.support.live import Messages, Setup, connected, connected_to, serving, text
 from tests.support.processes import arguments, processes
+from tests.support.workshop import INTERPRETER
 
 TASK = {"description": "a test", "prompt": "go"}
 KEY = "sk-canary-5f3a9c"
@@ -176,3 +182,19 @@ async def test_a_task_packet_runs_as_an_agent_and_after_a_kill_the_next_server_s
         assert said.startswith("So far.\n[to go on, call Agent with resume: agent_")
         assert "ended with the server that ran it; 1 turn" in said
         assert resumed.startswith("Done.\n")
+
+
+WITHOUT_NETWORK = [one.TASK for one in (refactoring, database, long_job, understanding)]
+JOB_SECONDS = 1
+ROOTS = [f"--root={path}" for path in INTERPRETER]
+
+
+@pytest.mark.long  # other tests of the gate call the same tools
+@pytest.mark.parametrize("task", WITHOUT_NETWORK, ids=attrgetter("name"))
+def test_a_task_is_done_without_a_rejected_call(task: Task) -> None:
+    # Not below /tmp, because commands share no /tmp if a root is there.
+    with visible_folder() as folder:
+        outcome = done_with_ours(task, folder, JOB_SECONDS, ROOTS)
+    assert outcome.rejections == []
+    assert outcome.usage.rejected == 0
+    assert outcome.usage.calls <= 3

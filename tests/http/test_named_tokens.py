@@ -1,4 +1,6 @@
-"""Several users of one server over HTTP, each with a token: what each may do, and what ends when it ends."""
+"""Several users of one server over HTTP, each with a token: what each may do, and what ends when it ends; and
+what names change in single parts: the sandbox of commands, stored state and messages.
+"""
 
 import json
 from collections import Counter
@@ -15,12 +17,21 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_INFO_META_KEY, Implementation
 
-from mcp_toolserver.app.serve import bind_http
+from benchmarks.load import GROWTH, Load, measured, rows
+from mcp_toolserver.app.compose import application_of
+from mcp_toolserver.app.serve import Readiness, bind_http
+from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.protocol.client_identity import MAX_STATELESS
-from mcp_toolserver.protocol.http.tokens import make_token, token_hash
-from tests.protocol.resource_clients import background, listed
+from mcp_toolserver.protocol.handlers import Handlers
+from mcp_toolserver.protocol.http.tokens import Grant, make_token, token_hash
+from mcp_toolserver.protocol.mcp_server import ToolServer
+from mcp_toolserver.runtime.processes.broker_client import BrokerPolicy
+from mcp_toolserver.runtime.sandbox.broker.messages import Program, Script, decode, encode
+from mcp_toolserver.runtime.sandbox.broker.policy import plan_for
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec
+from tests.protocol.resource_clients import background, commanding, listed, place
 from tests.support.extent import rounds
 from tests.support.families import lines
 from tests.support.following import Follower, KnowsTasks
@@ -401,3 +412,72 @@ def test_contradictions_stop_the_start() -> None:
     ):
         with pytest.raises(SettingsError, match=why):
             bind_http(load(["--tokens", "/absent.toml", "--transport", *flags], {}).settings)
+
+
+@pytest.mark.long  # the short form of the benchmark; calls of many clients at once are checked above
+def test_many_clients_of_both_eras_get_every_answer(tmp_path: Path) -> None:
+    load = Load(clients=6, seconds=2.0, tree_files=50)
+    figures = measured(load, tmp_path)
+    assert figures.seen.errors == []
+    assert all(len(seconds) > 1 for seconds in figures.seen.seconds)
+    assert figures.memory_end <= GROWTH * figures.memory_warm
+    assert len(rows(load, figures)) == 7
+
+
+READ, WRITE, ALL = Permission
+
+
+def grant(name: str, ceiling: Permission, *roots: str) -> Grant:
+    return Grant(name=name, sha256=("a" * 64,), ceiling=ceiling, roots=roots)
+
+
+def test_the_broker_refuses_to_run_read_only_what_nothing_confines() -> None:
+    sandbox = SandboxSpec(mode="danger-full-access", roots=("/srv",), home="/root", state="/state")
+    policy = BrokerPolicy(sandbox=sandbox, environment={})
+    proof = Proof(commands="none", helpers="none")
+    why = plan_for(policy, proof, Script(script="true", timeout=None, read_only=True))
+    assert isinstance(why, str)
+    assert "without a sandbox" in why
+    with pytest.raises(ValueError, match="neither"):
+        decode(encode(Script(script="true", timeout=None)).replace(b'"read_only": false', b'"read_only": 0'))
+    assert isinstance(decode(encode(Program(argv=("/bin/true",), timeout=None))), Program)
+
+
+async def test_a_name_below_full_access_has_no_commands_and_readiness_says_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    async with commanding(tmp_path) as at:
+        for ceiling in (READ, WRITE):
+            own = application_of(at.app, grant("ann", ceiling))
+            offered = {entry.spec.name for entry in own.dispatcher.available}
+            assert not offered & {"bash", "REPL"}
+            assert "read_file" in offered
+            assert Capability.PROCESS in own.dispatcher.host.unavailable
+            await own.end()
+        own = application_of(at.app, grant("ben", ALL))
+        assert "bash" in {entry.spec.name for entry in own.dispatcher.available}
+        assert own.dispatcher.policy.granted is ALL
+        await own.end()
+        readiness = Readiness(at.app, None)
+        assert await readiness.unready() == []
+        (tmp_path / "state").rename(tmp_path / "elsewhere")
+        assert await readiness.unready() == ["state folder"]
+        (tmp_path / "elsewhere").rename(tmp_path / "state")
+        assert at.app.shared.broker is not None
+        await anyio.to_thread.run_sync(at.app.shared.broker.close)
+        assert await readiness.unready() == []
+        again = Readiness(at.app, None)
+        assert await again.unready() == ["broker"]
+
+
+async def test_a_root_that_is_gone_leaves_no_root_and_what_is_granted_is_the_servers(tmp_path: Path) -> None:
+    async with place(tmp_path, permission_mode=WRITE, granted=READ) as at:
+        own = application_of(at.app, grant("ann", WRITE, f"{tmp_path}/root/gone"))
+        assert own.dispatcher.policy.granted is READ
+        assert own.roots == ()
+        async with Client(ToolServer(Handlers(dispatcher=own.dispatcher, ask_seconds=1), "")) as client:
+            answer = await client.call_tool("read_file", {"path": "a"})
+            assert answer.is_error
+            assert "none of the roots of its token" in str(answer.content)
+    async with place(tmp_path, permission_mode=READ) as at:
+        assert application_of(at.app, grant("ann", WRITE)).dispatcher.policy.ceiling is READ

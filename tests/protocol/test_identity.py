@@ -1,5 +1,6 @@
 """How the server presents itself: whole, short, readable, and the same every time; and what the folders and
-the declared roots of a client mean for the roots of a real server.
+the declared roots of a client mean for the roots of a real server; and what the
+descriptions of tools say about the host they run on.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,12 +22,15 @@ from mcp import Client
 from pydantic import FileUrl
 
 from mcp_toolserver import __version__
-from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.capabilities.permissions import HostFacts, Permission
+from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.protocol.instructions import LONGEST, EnforcementStatus, instructions
 from mcp_toolserver.protocol.mcp_server import WEBSITE
 from mcp_toolserver.text import enforcement_summary
+from mcp_toolserver.tools.shell.bash import sandbox_facts
 from tests.protocol.lines import ENVELOPE, spoken
 from tests.protocol.resource_clients import ERAS, place
+from tests.support.confinement import READ_ONLY, USERS, WORKSPACE_WRITE, Server
 from tests.support.live import Setup, connected, connected_to, serving, text
 
 METHODS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
@@ -252,3 +256,67 @@ def test_folders_meet_where_one_lies_in_the_other_and_a_long_one_leaves_room() -
     assert APART in text
     assert "- /a\n" in text
     assert len(text) <= LONGEST
+
+
+WRITE = Permission.WORKSPACE_WRITE
+SHARED = HostFacts(starts_programs=True, command_sandbox="bubblewrap", shares_loopback=True, shares_tmp=True)
+NOWHERE = "write nothing outside $TMPDIR"
+IN_ROOTS = "write only in the roots and $TMPDIR"
+LASTS, NEW = "lasts for the session", "new and empty for each command"
+ANSWERS, OWN, NONE, OPEN, LISTED = (
+    "answers later commands",
+    "localhost of its own for each command",
+    "No network, not even localhost",
+    "The network is open",
+    "the hosts that the operator listed",
+)
+GIT = ".git and files"
+FULL = "all rights of the user"
+ALL = {NOWHERE, IN_ROOTS, LASTS, NEW, ANSWERS, OWN, NONE, OPEN, LISTED, GIT, FULL}
+
+
+HOSTS: Mapping[str, tuple[HostFacts, set[str]]] = {
+    "read-only": (SHARED, {NOWHERE, LASTS, ANSWERS}),
+    "workspace-write": (replace(SHARED, mode=WRITE), {IN_ROOTS, GIT, LASTS, ANSWERS}),
+    "git-writable": (replace(SHARED, mode=WRITE, git_writable=True), {IN_ROOTS, LASTS, ANSWERS}),
+    "network": (replace(SHARED, network="commands"), {NOWHERE, LASTS, OPEN}),
+    "hosts": (replace(SHARED, network="hosts"), {NOWHERE, LASTS, LISTED}),
+    "root-in-tmp": (replace(SHARED, shares_tmp=False), {NOWHERE, NEW, ANSWERS}),
+    "not-shared": (replace(SHARED, shares_tmp=False, shares_loopback=False), {NOWHERE, NEW, OWN}),
+    "landlock": (HostFacts(starts_programs=True, command_sandbox="landlock"), {NOWHERE, NEW, NONE}),
+    "full": (HostFacts(mode=Permission.DANGER_FULL_ACCESS, starts_programs=True), {FULL}),
+}
+
+
+def test_the_sandbox_is_described_as_it_is() -> None:
+    said = {name: sandbox_facts(host) for name, (host, _) in HOSTS.items()}
+    found = {name: {phrase for phrase in ALL if phrase in text} for name, text in said.items()}
+    assert found == {name: phrases for name, (_, phrases) in HOSTS.items()}
+
+
+def test_only_documents_with_a_parser_are_promised() -> None:
+    for documents, said in (
+        ((), ""),
+        (("PDF",), "Also reads the text of PDF files."),
+        (("PDF", "docx", "xlsx"), "Also reads the text of PDF, docx and xlsx files."),
+    ):
+        here = Registry(discover()).on(HostFacts(documents=documents)).find("read_file").spec.description
+        assert here.partition("\n\n")[2] == said
+        assert "PDF" not in here.partition("\n\n")[0]
+
+
+@pytest.mark.parametrize("mode", [READ_ONLY, WORKSPACE_WRITE])
+def test_a_real_server_describes_the_sandbox_of_its_mode(
+    mode: str, servers: Callable[[str, str], Server]
+) -> None:
+    server = servers(USERS[0], mode)
+    text = server.tools()["bash"]["description"]
+    assert (NOWHERE in text) is (mode == READ_ONLY)
+    assert (IN_ROOTS in text) is (mode != READ_ONLY)
+    assert ANSWERS in text
+    assert LASTS in text
+    # As the description says:
+    refused = server.call("bash", command="touch here && echo written && rm here")
+    assert ("written" in refused.text) is (mode != READ_ONLY)
+    server.bash("echo kept > $TMPDIR/kept")
+    assert server.bash("cat /tmp/kept") == "kept\n"
