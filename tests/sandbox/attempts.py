@@ -1,6 +1,7 @@
-"""What a process tries, each attempt a function that raises what went wrong.
+"""What a process tries behind a lock, and without one: each attempt by name, in an interpreter of its own.
 
-The tests name them; `tests.sandbox.locked` runs them in an interpreter of its own.
+An attempt is a function that raises what went wrong. `outcomes` is for the tests; the child becomes a user,
+starts an outsider to attack, holds itself, tries everything and prints what came of it.
 """
 
 import concurrent.futures.thread
@@ -9,21 +10,37 @@ import encodings.ascii
 import encodings.idna
 import errno
 import fcntl
+import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from mcp_toolserver.runtime.sandbox.layers import kernel
+from mcp_toolserver.app import confinement
+from mcp_toolserver.capabilities.permissions import Permission
+from mcp_toolserver.runtime.models import model
+from mcp_toolserver.runtime.sandbox.layers import kernel, landlock, process_locks
 from mcp_toolserver.runtime.sandbox.layers.seccomp import EXECUTES, MACHINES
+from mcp_toolserver.settings import Settings
+from tests import ROOT
+from tests.support.snapshot import differences, snapshot
 
-PRELOADED = (encodings.ascii, encodings.idna, concurrent.futures.thread)
+PRELOADED = (encodings.ascii, encodings.idna, concurrent.futures.thread, model)
 """Needed after a change of user, who may not be able to read the interpreter's own files."""
 
-DONE = "done"
+NOBODY = 65534
+USERS = ["root", "nobody"] if os.geteuid() == 0 else ["nobody"]
+"""Root becomes nobody for its second half; anybody else is nobody enough."""
 
+DONE = "done"
+CAT = shutil.which("cat") or "/bin/cat"
 
 NEEDS_ROOT = frozenset({"core_pattern", "device_file"})
 """Attempts that some systems refuse to everybody but root."""
@@ -37,8 +54,6 @@ METADATA = (
     *("change_mode", "change_open_mode", "change_owner", "change_times", "change_attribute"),
     "change_flags",
 )
-
-OUTSIDER_SECRET = "OUTSIDER_SECRET=4711"
 
 
 class Scene:
@@ -54,6 +69,7 @@ class Scene:
         self.abstract: str = said.get("abstract", "")
         self.folder = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY)
         self.readable = os.open(self.outside / "old", os.O_RDONLY)
+        self.private_old = os.open(self.private / "old", os.O_RDONLY)
         self.column, _ = MACHINES[os.uname().machine]
         self.outsider = 0
 
@@ -103,10 +119,6 @@ def stream_pair(_: Scene) -> None:
     with ours, other:
         ours.send(b"x")
         assert other.recv(1) == b"x"
-
-
-def environ_of_outsider(scene: Scene) -> None:
-    assert OUTSIDER_SECRET in Path(f"/proc/{scene.outsider}/environ").read_text(encoding="utf-8")
 
 
 def shared_memory(_: Scene) -> None:
@@ -189,11 +201,6 @@ def device_file(scene: Scene) -> None:
     where.unlink()
 
 
-def change_open_mode(scene: Scene) -> None:
-    with open(scene.private / "old", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), 0o640)
-
-
 def gain_by_set_user_id(scene: Scene) -> None:
     """A program of root's that takes root's rights with it."""
     program = str(scene.top / "set-user-id")
@@ -210,14 +217,14 @@ def gain_by_set_user_id(scene: Scene) -> None:
 
 def read_program(scene: Scene) -> None:
     """Another program reads from the workspace; dynamic libraries and all."""
-    cat = shutil.which("cat") or "/bin/cat"
-    _in_fork(lambda: os.execv(cat, [cat, str(scene.workspace / "old")]))
+    _in_fork(lambda: os.execv(CAT, [CAT, str(scene.workspace / "old")]))
 
 
 SIMPLE: Mapping[str, Callable[[Scene], object]] = {
     "look_up": lambda _: socket.getaddrinfo("localhost", 80),
     "netlink": lambda _: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close(),
     "signal_outsider": lambda scene: os.kill(scene.outsider, 0),
+    "environ_of_outsider": lambda scene: Path(f"/proc/{scene.outsider}/environ").read_text(encoding="utf-8"),
     "memory_of_outsider": lambda scene: os.close(os.open(f"/proc/{scene.outsider}/mem", os.O_RDONLY)),
     "write_outside": lambda scene: (scene.outside / "old").write_text("changed", encoding="utf-8"),
     "create_outside": lambda scene: (scene.outside / "new").touch(),
@@ -237,6 +244,7 @@ SIMPLE: Mapping[str, Callable[[Scene], object]] = {
     "write_private": lambda scene: (scene.private / "new").write_text("new", encoding="utf-8"),
     "dev_null": lambda _: Path("/dev/null").write_text("nothing", encoding="utf-8"),
     "core_pattern": lambda _: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)),
+    "change_open_mode": lambda scene: os.fchmod(scene.private_old, 0o640),
     "change_mode": lambda scene: os.chmod(scene.private / "old", 0o640),
     "change_owner": lambda scene: os.chown(scene.private / "old", os.geteuid(), os.getegid()),
     "change_times": lambda scene: os.utime(scene.private / "old", (1, 1)),
@@ -281,3 +289,170 @@ def _in_fork(attempt: Callable[[], object]) -> None:
     if said:
         raise OSError(int(said), "in a fork")
     assert status == 0, f"exit status {status}"
+
+
+START = """
+import json
+from tests.sandbox.attempts import child
+child(json.loads(sys.argv[1]))
+"""
+
+
+@contextmanager
+def stage(user: str) -> Generator[Path]:
+    """Folders that `user` owns, outside of what the test runner keeps for itself."""
+    with TemporaryDirectory(prefix="locked-") as folder:
+        top = Path(folder)
+        for name in ("workspace", "outside", "private"):
+            (top / name).mkdir()
+            (top / name / "old").write_text(name, encoding="utf-8")
+            (top / name / "victim").write_text(name, encoding="utf-8")
+        (top / "hidden").mkdir()
+        (top / "hidden" / "secret").write_text("secret", encoding="utf-8")
+        if user == "nobody" and os.geteuid() == 0:
+            for path in (top, *top.rglob("*")):
+                os.chown(path, NOBODY, NOBODY)
+        shutil.copy(shutil.which("id") or "/usr/bin/id", top / "set-user-id")
+        (top / "set-user-id").chmod(0o4755)
+        yield top
+
+
+@contextmanager
+def neighbours(top: Path) -> Generator[dict[str, Any]]:
+    """Services of the machine that a process may try to reach."""
+    with ExitStack() as closing:
+
+        def listening(family: int, kind: int, address: Any) -> socket.socket:
+            service = closing.enter_context(socket.socket(family, kind))
+            service.bind(address)
+            if kind == socket.SOCK_STREAM:
+                service.listen()
+            return service
+
+        tcp = listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
+        udp = listening(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
+        listening(socket.AF_UNIX, socket.SOCK_STREAM, str(top / "stream"))
+        listening(socket.AF_UNIX, socket.SOCK_DGRAM, str(top / "datagram"))
+        for name in ("stream", "datagram"):
+            (top / name).chmod(0o777)
+        abstract = f"\0locked-{os.getpid()}-{top.name}"
+        listening(socket.AF_UNIX, socket.SOCK_STREAM, abstract)
+        yield {"tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1], "abstract": abstract[1:]}
+
+
+def outcomes(
+    user: str, lock: dict[str, Any] | None, names: Sequence[str], *, worker: Sequence[str] = ()
+) -> dict[str, str]:
+    """What came of each attempt: "done", or the name of the error. `lock` names one of `LOCKS`.
+
+    A thread that starts after the lock makes the attempts of `worker` once more. For a lock, "workspace" and
+    "outside" say what changed there.
+    """
+    with stage(user) as top, neighbours(top) as reach:
+        watched = {"workspace": [top / "workspace"], "outside": [top / "outside", top / "hidden"]}
+        before = {name: snapshot(*folders) for name, folders in watched.items()}
+        said = {"user": user, "lock": lock, "attempts": names, "worker": worker, "top": str(top), **reach}
+        found = json.loads(python(START, json.dumps(said)))
+        changed = {name: differences(before[name], snapshot(*watched[name])) for name in watched if lock}
+        return {**found, **{name: "\n".join(lines) for name, lines in changed.items()}}
+
+
+def python(code: str, *arguments: str) -> str:
+    """Run `code`, which may import from the repository; what it printed."""
+    ended = subprocess.run(
+        [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{code}", *arguments],
+        env={"PATH": os.defpath},
+        cwd="/",
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def child(said: dict[str, Any]) -> None:
+    """Become who `said` says, start an outsider, lock, try."""
+    if said["user"] == "nobody" and os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+    scene = Scene(said)
+    scene.outsider = _outsider()
+    if said["lock"]:
+        lock = dict(said["lock"])
+        LOCKS[lock.pop("name")](scene, **lock)
+    found = {name: outcome(attempt(name), scene) for name in said["attempts"]}
+    if said["worker"]:
+        with ThreadPoolExecutor(1) as pool:
+            tried = [pool.submit(outcome, attempt(name), scene) for name in said["worker"]]
+        found |= {
+            f"{name} in a worker": one.result() for name, one in zip(said["worker"], tried, strict=True)
+        }
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+
+
+def _outsider() -> int:
+    """A process of the same user that is not held; it ends when this one closes its pipe.
+
+    No signal would end it: from a process whose signals are scoped, none reaches it, at its death neither.
+    """
+    ready, telling = os.pipe()
+    ending, held = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(held)
+        os.dup2(ending, 0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.execve(CAT, [CAT], {"SECRET": "4711"})
+    os.close(telling)
+    os.close(ending)
+    os.read(ready, 1)
+    os.close(ready)
+    return pid
+
+
+def _lock_server(scene: Scene, mode: str, network: str = "none") -> None:
+    permission = next(one for one in Permission if one.flag == mode)
+    places = {"root": (str(scene.workspace),), "state_dir": str(scene.private)}
+    confinement.lock_server(Settings(permission_mode=permission, network=network, **places))
+
+
+def _lock_command(scene: Scene, writable: bool = False, network: bool = False) -> None:
+    process_locks.lock_command(
+        "workspace-write" if writable else "read-only",
+        roots=[str(scene.workspace)],
+        writes=[str(scene.private)],
+        hidden=[str(scene.top / "hidden")],
+        network=network,
+    )
+
+
+def _landlock_only(scene: Scene, abi: int) -> None:
+    """As on a kernel whose Landlock has version `abi`."""
+    usable = min(abi, landlock.abi())
+    landlock.abi = lambda: usable
+    landlock.restrict(landlock.Rules(executes=("/",), writes=(str(scene.private),)))
+
+
+def _places(scene: Scene, **given: list[str]) -> None:
+    """Landlock with rules for places in `top`, one of which is an open folder, and one a link to it."""
+    (scene.top / "link").symlink_to("workspace")
+    places: dict[str, Any] = {
+        right: tuple(scene.folder if name == "descriptor" else str(scene.top / name) for name in names)
+        for right, names in given.items()
+    }
+    landlock.restrict(landlock.Rules(**places))
+
+
+LOCKS: dict[str, Callable[..., None]] = {
+    "server": _lock_server,
+    "command": _lock_command,
+    "helper": lambda scene: process_locks.lock_helper(scene.folder, [os.path.realpath(CAT)]),
+    "proxy": lambda _: process_locks.lock_proxy(),
+    "landlock": _landlock_only,
+    "places": _places,
+}

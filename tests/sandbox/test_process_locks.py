@@ -12,8 +12,7 @@ import pytest
 from mcp_toolserver.runtime.sandbox.layers import landlock
 from mcp_toolserver.runtime.sandbox.layers.process_locks import LockError, everything_but, system_places
 from tests.sandbox import attempts
-from tests.sandbox.attempts import METADATA, OUTSIDE_WRITES
-from tests.sandbox.locked import USERS, outcomes, python
+from tests.sandbox.attempts import METADATA, OUTSIDE_WRITES, USERS, outcomes, python
 
 BY_USER = [USERS[0], *(pytest.param(user, marks=pytest.mark.long) for user in USERS[1:])]
 """Root has the most that a lock must stop."""
@@ -152,8 +151,7 @@ def test_a_set_user_id_program_gains_nothing() -> None:
 
 
 BEGIN = """
-import os, sys, threading
-sys.path.insert(0, sys.argv[1])
+import os, threading
 from mcp_toolserver.runtime.sandbox.layers import process_locks, landlock
 def lock(abi=landlock.abi(), mode="read-only", port=None):
     landlock.abi = lambda: abi
@@ -270,13 +268,11 @@ def test_a_folder_with_too_many_neighbours_of_the_hidden_is_refused(
 
 
 COMMAND = """
-import sys
-sys.path.insert(0, sys.argv[1])
 from mcp_toolserver.runtime.sandbox.layers import process_locks
-top = sys.argv[2]
+top = sys.argv[1]
 try:
     process_locks.lock_command(
-        sys.argv[3], roots=[top], writes=[], hidden=[f"{top}/secret"], network=False
+        sys.argv[2], roots=[top], writes=[], hidden=[f"{top}/secret"], network=False
     )
 except process_locks.LockError as error:
     print("LockError")

@@ -23,7 +23,7 @@ from mcp_toolserver.runtime.sandbox.layers.seccomp import (
     UNREADABLE,
     Filter,
 )
-from tests.sandbox.locked import python
+from tests.sandbox.attempts import python
 from tests.support.cases import table
 
 ALLOWED, KILLED = "allowed", "killed"
@@ -157,9 +157,7 @@ def test_an_unknown_machine_gets_no_filter() -> None:
 
 
 LATE_FILTER = """
-import sys, threading
-sys.path.insert(0, sys.argv[1])
-import socket
+import socket, threading
 from mcp_toolserver.runtime.sandbox.layers import seccomp
 go, tried = threading.Event(), []
 def attempt():

@@ -20,7 +20,7 @@ from mcp_toolserver.runtime.sandbox.broker.limit_settings import session_size
 from mcp_toolserver.runtime.sandbox.broker.messages import Script
 from mcp_toolserver.runtime.sandbox.layers.spec import may_share
 from tests.lsp.hostile import stranger
-from tests.sandbox.locked import python
+from tests.sandbox.attempts import python
 from tests.support import live
 from tests.support.confinement import (
     READ_ONLY,
@@ -120,11 +120,8 @@ def test_each_kind_of_socket_works_between_commands(servers: Servers, user: str,
 
 HOVER_NETWORK = """
 def behave(method, number, params, message):
-    if method == "textDocument/hover":
-        contents = os.readlink("/proc/self/ns/net")
-        send(id=number, result={"contents": contents})
-    elif number is not None:
-        send(id=number, result=None)
+    if number is not None:
+        send(id=number, result={"contents": os.readlink("/proc/self/ns/net")})
 """
 
 
@@ -334,9 +331,8 @@ def test_where_nothing_can_be_shared_each_command_has_its_own() -> None:
 
 
 SESSIONS = """
-import os, resource, sys, tempfile
+import os, resource, tempfile
 from types import SimpleNamespace as A
-sys.path.insert(0, sys.argv[1])
 from mcp_toolserver.runtime.sandbox.broker import main as module
 module.MOST_SESSIONS = 3
 with tempfile.TemporaryDirectory() as state:
