@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mcp_toolserver.runtime.files.workspace import Workspace
+from mcp_toolserver.stores.disk import remove_tree
 from mcp_toolserver.stores.running_servers import RunningServer, oldest_start, sweep
 from tests.support.http_server import INITIALIZE
 from tests.support.live import Setup, connected
@@ -198,7 +199,8 @@ def quarantined(setup: Setup, days: float, size: int = 0) -> Path:
     return folder
 
 
-def unused_cache(setup: Setup) -> Path:
+@pytest.fixture
+def unused_cache(setup: Setup) -> Generator[Path]:
     """A package cache, deeper than a path may be long, that nobody used for more than a week."""
     cache = setup.home / "state/caches" / secrets.token_hex(8)
     (cache / "files").mkdir(parents=True)
@@ -210,20 +212,22 @@ def unused_cache(setup: Setup) -> Path:
     os.close(folder)
     week = time.time() - 8 * 86400
     os.utime(cache, (week, week))
-    return cache
+    yield cache
+    # If the test failed: pytest removes no folder of that depth, and all later runs would fail.
+    remove_tree(str(cache))
 
 
 async def test_at_a_start_the_quarantine_is_bounded_and_a_cache_that_nobody_used_for_long_is_removed(
-    setup: Setup,
+    setup: Setup, unused_cache: Path
 ) -> None:
     """But for what was quarantined since another server started that runs. A server in read-only changes no
     permissions, and removes what needs none."""
     config = setup.home / "config.toml"
     config.write_text("quarantine-size = 1\nquarantine-days = 10\n", encoding="utf-8")
-    flagged, cache = replace(setup, flags=("--config", str(config))), unused_cache(setup)
+    flagged = replace(setup, flags=("--config", str(config)))
     old, large, small = quarantined(setup, 11), quarantined(setup, 5, 900_000), quarantined(setup, 4, 900_000)
     async with connected(replace(flagged, mode="read-only")):
-        await until(lambda: not any(map(Path.exists, (old, large, cache))), 60)
+        await until(lambda: not any(map(Path.exists, (old, large, unused_cache))), 60)
     locked = quarantined(setup, 11)
     (locked / "sub").chmod(0)
     async with connected(flagged):
