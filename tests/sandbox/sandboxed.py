@@ -23,12 +23,19 @@ from mcp_toolserver.runtime.sandbox.protected.snapshot import changes, take_snap
 from mcp_toolserver.runtime.sandbox.protected.unprotectable import Unprotectable
 from mcp_toolserver.runtime.sandbox.protected.verifier import Verifier
 from tests import ROOT
-from tests.support.confinement import NOBODY, Scene, as_user, visible_folder
+from tests.support.confinement import (
+    NOBODY,
+    READ_ONLY,
+    WORKSPACE_WRITE,
+    Scene,
+    as_user,
+    put,
+    visible_folder,
+)
 
 PYTHON = os.path.realpath(sys.executable)
 SHELL = ("/bin/bash", "--noprofile", "--norc", "-c")
 PATIENCE = 20
-READ_ONLY, WRITING = "read-only", "workspace-write"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +86,11 @@ class Ground(Scene):
 
     def put(self, path: str, text: str = "before\n") -> Path:
         """A file of the user, with its folders; `path` is from the base."""
-        file = self.base / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        file = put(self.base / path, text)
         self.own()
         return file
 
-    def run(self, script: str, mode: str = WRITING, *, meanwhile: str = "", **changed: Any) -> Seen:
+    def run(self, script: str, mode: str = WORKSPACE_WRITE, *, meanwhile: str = "", **changed: Any) -> Seen:
         """Run `script` in the sandbox. When it prints `ready`, `meanwhile` is run without a sandbox."""
         mounted = changed.pop("mounted", True)
         sandbox = replace(self.sandbox, mode=mode, **changed)
@@ -127,7 +132,10 @@ def ground(starter: Starter) -> Generator[Ground]:
         for name in ("root", "outside", "home", "state"):
             (base / name).mkdir()
         sandbox = SandboxSpec(
-            mode=WRITING, roots=(str(base / "root"),), home=str(base / "home"), state=str(base / "state")
+            mode=WORKSPACE_WRITE,
+            roots=(str(base / "root"),),
+            home=str(base / "home"),
+            state=str(base / "state"),
         )
         user = "root" if starter.user == 0 else "unprivileged"
         made = Ground(base=base, user=user, starter=starter, sandbox=sandbox)
@@ -168,26 +176,21 @@ def _run_sandboxed(
 ) -> Seen:
     mounted = asked["mounted"]
     scans = {root: FolderScan(descriptor) for root, descriptor in roots.items()}
-    verifier = Verifier(sandbox, roots, scans if sandbox.mode == WRITING else {}, mounted=mounted)
+    verifier = Verifier(sandbox, roots, scans if sandbox.mode == WORKSPACE_WRITE else {}, mounted=mounted)
     watched, places = verifier.begin(roots, lambda: None)
     before = take_snapshot(sandbox, roots, places, mounted=mounted)
     with contextlib.closing(before):
-        rules = seccomp.as_descriptor(
-            seccomp.program(process_locks.command_filter(sandbox.mode, sandbox.network))
-        )
+        calls = process_locks.command_filter(sandbox.mode, sandbox.network)
+        rules = seccomp.as_descriptor(seccomp.program(calls))
         reading, writing = os.pipe()
         passed = {"--seccomp": rules, "--json-status-fd": writing}
         made = mounts(before, Visibility(hides_sockets=sandbox.mode == READ_ONLY))
         inside = bwrap_args(before, made, sandbox.programs[0], cwd=sandbox.roots[0], passed=passed)
         sockets = [path for path, mount in made.items() if mount == "socket"]
         descriptors = [word for word in inside if isinstance(word, int)]
-        argv = (
-            (*spelled(inside, sockets, isolates_network=not sandbox.network), *SHELL, asked["script"])
-            if asked["mounted"]
-            else (*SHELL, asked["script"])
-        )
+        around = spelled(inside, sockets, isolates_network=not sandbox.network) if mounted else ()
         with subprocess.Popen(
-            argv,
+            (*around, *SHELL, asked["script"]),
             cwd=sandbox.roots[0],
             env={**environment, "TMPDIR": scratch_folder(made)},
             pass_fds=descriptors,
@@ -205,18 +208,14 @@ def _run_sandboxed(
                 output = process.stdout.readline()
                 subprocess.run([*SHELL, asked["meanwhile"]], cwd=sandbox.roots[0], check=True)
             output += process.communicate(timeout=PATIENCE)[0]
-        _bury_all()
+        # What the command left, which bubblewrap's end kills.
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
         with os.fdopen(reading, encoding="utf-8") as status:
             status_words = tuple(status.read().splitlines())
         notes = (*changes(before), *verifier.end(watched))
     return Seen(status=process.returncode, output=output, notes=notes, status_words=status_words)
-
-
-def _bury_all() -> None:
-    """Wait for what the command left, which bubblewrap's end kills."""
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
 
 
 def main() -> None:

@@ -13,9 +13,10 @@ import pytest
 from mcp_toolserver.app.confinement import sandbox
 from mcp_toolserver.invocation import load
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import WHEEL, candidates
-from tests.sandbox.sandboxed import READ_ONLY, WRITING, Ground
+from tests.sandbox.sandboxed import Ground
+from tests.support.confinement import READ_ONLY, WORKSPACE_WRITE
 
-MODES = (READ_ONLY, WRITING)
+MODES = (READ_ONLY, WORKSPACE_WRITE)
 
 
 def python(code: str) -> str:
@@ -123,7 +124,7 @@ def test_no_setting_of_the_machine_is_writable(here: Ground) -> None:
         "            if os.access(f'{folder}/{name}', os.W_OK):\n"
         "                print(folder, name)"
     )
-    assert here.run(found, WRITING).output == ""
+    assert here.run(found, WORKSPACE_WRITE).output == ""
     if here.starter.user == 0:
         assert "/proc/sys/kernel core_pattern" in here.run_free(found).output
 
@@ -133,8 +134,8 @@ def test_the_network_is_there_with_its_names_when_it_is_granted(here: Ground) ->
     assert here.run("cat /etc/resolv.conf", network=True).output == names
     with socket.create_server(("127.0.0.1", 0)) as service:
         probe = python(f"import socket\nsocket.create_connection({service.getsockname()!r}, 3)")
-        assert here.run(probe, WRITING, network=True).status == 0
-        assert here.run(probe, WRITING).status != 0
+        assert here.run(probe, WORKSPACE_WRITE, network=True).status == 0
+        assert here.run(probe, WORKSPACE_WRITE).status != 0
 
 
 def _program(folder: Path) -> Path:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -202,16 +201,16 @@ def test_the_doctor_names_what_is_missing(scene: Scene) -> None:
 
 
 EARLY_THREAD = """
-    import threading
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
-    from mcp_toolserver.main import main
-    main()
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+from mcp_toolserver.main import main
+main()
 """
 
 
 def test_another_thread_stops_the_start(scene: Scene) -> None:
     """Before the fork; `test_process_locks.py` has one that starts before the lock."""
-    refused(run(scene, program=(sys.executable, "-c", textwrap.dedent(EARLY_THREAD))), "thread")
+    refused(run(scene, program=(sys.executable, "-c", EARLY_THREAD)), "thread")
 
 
 def test_a_protected_path_that_is_a_link_stops_the_start(scene: Scene) -> None:

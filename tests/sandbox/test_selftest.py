@@ -10,11 +10,9 @@ import pytest
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.spec import Proof
 from tests.sandbox.weakened_sandbox import Wanted, proof
-from tests.support.confinement import Scene, as_user, visible_folder
+from tests.support.confinement import READ_ONLY, WORKSPACE_WRITE, Scene, as_user, visible_folder
 from tests.support.sessions import each_once
 from tests.support.without import around
-
-READ_ONLY, WORKSPACE_WRITE, FULL = "read-only", "workspace-write", "danger-full-access"
 
 OUTSIDE = "nothing outside of the root is changed"
 ROOT = "nothing in the root is changed"
@@ -40,9 +38,9 @@ def base() -> Generator[Path]:
         yield folder
 
 
-def leftovers(wanted: Wanted) -> list[str]:
+def leftovers(base: Path) -> list[str]:
     """What was not cleared away."""
-    return [path.name for path in wanted.state.rglob("*") if path.name != "scratch"]
+    return [path.name for path in (base / "state").rglob("*") if path.name != "scratch"]
 
 
 def held(proof: Proof) -> set[str]:
@@ -63,7 +61,7 @@ def test_bubblewrap_is_proven(user: str, mode: str, base: Path) -> None:
     names = held(proven)
     assert names >= EVERYWHERE | {OUTSIDE, SEEN, POWERS, FILTERED, SCRATCH}
     assert names >= ({ROOT} if mode == READ_ONLY else {WRITABLE, HOOKS})
-    assert leftovers(wanted) == []
+    assert leftovers(base) == []
 
 
 def test_without_bubblewrap_landlock_is_proven_for_reading(base: Path) -> None:
@@ -74,7 +72,7 @@ def test_without_bubblewrap_landlock_is_proven_for_reading(base: Path) -> None:
     assert SEEN not in held(proven)
     assert any("no program was found" in reason for reason in proven.reasons)
     assert any("/dev/shm" in reason for reason in proven.reasons)
-    assert leftovers(wanted) == []
+    assert leftovers(base) == []
 
 
 def test_landlock_alone_is_not_used_for_writing_unless_the_operator_says_so(base: Path) -> None:
@@ -138,7 +136,7 @@ def test_a_layer_that_does_not_work_is_found_out(
     assert proven.helpers == "none"
     tried = next(reason for reason in proven.reasons if works in reason)
     assert [name for name in found if name not in tried] == []
-    assert leftovers(wanted) == []
+    assert leftovers(base) == []
 
 
 @pytest.mark.parametrize(
@@ -165,7 +163,7 @@ def test_what_did_not_run_proves_nothing(weakness: str, base: Path) -> None:
     wanted = Wanted(base=base, mode=WORKSPACE_WRITE, weakness=weakness)
     proven = proof(wanted)
     assert (proven.commands, proven.helpers, proven.checks) == ("none", "none", ())
-    assert leftovers(wanted) == []
+    assert leftovers(base) == []
 
 
 def test_a_proof_that_goes_wrong_is_a_proof_of_nothing(base: Path) -> None:

