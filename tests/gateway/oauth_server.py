@@ -3,8 +3,8 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -111,9 +111,6 @@ class Authority(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def load_access_token(self, token: str) -> AccessToken | None:
         return self.access.get(token)
 
-    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
-        raise AssertionError
-
     def _give(self, client: str, scopes: list[str], resource: str | None) -> OAuthToken:
         token, again = secrets.token_hex(16), secrets.token_hex(16)
         about = {"client_id": client, "scopes": scopes, "resource": self.audience or resource}
@@ -140,12 +137,6 @@ class Protected:
         return Authorization(Upstream.model_validate(entry), str(state), private, seconds=10)
 
 
-class _Quiet(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-
 @asynccontextmanager
 async def serving(app: Callable[[str], ASGIApp], requests: list[tuple[str, str]]) -> AsyncGenerator[str]:
     """Serve what `app` makes of its origin on loopback."""
@@ -159,8 +150,9 @@ async def serving(app: Callable[[str], ASGIApp], requests: list[tuple[str, str]]
             requests.append((f"{scope['method']} {scope['path']}", headers.get("authorization", "")))
         await inner(scope, receive, send)
 
-    server = _Quiet(uvicorn.Config(noting, log_config=None, timeout_graceful_shutdown=1))
-    task = asyncio.create_task(server.serve([socket]))
+    server = uvicorn.Server(uvicorn.Config(noting, log_config=None, timeout_graceful_shutdown=1))
+    # Signals stay those of the tests.
+    task = asyncio.create_task(server._serve([socket]))
     try:
         with anyio.fail_after(10):
             while not server.started:

@@ -22,10 +22,11 @@ from mcp_toolserver.runtime.sandbox.broker.messages import Script, decode, encod
 from tests import ROOT
 from tests.gateway.strangers import program
 from tests.gateway.test_wrap import ATTEMPTING, Ground, attempted, tree
-from tests.sandbox.package_registry import Site, archive, site
+from tests.sandbox.package_registry import archive
 from tests.support.confinement import put
 from tests.support.families import lines
 from tests.support.process_layer import server_command
+from tests.web.web import Site, files, site
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not shutil.which("npx"), reason="needs npm, and the sandbox of Linux"
@@ -128,7 +129,7 @@ def ground(tmp_path: Path) -> Ground:
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Generator[Site]:
-    with site(tmp_path / "registry") as made:
+    with site(other=files(tmp_path / "registry")) as made:
         yield made
 
 
@@ -138,15 +139,15 @@ async def test_a_prepared_server_runs_offline_in_one_version_that_nothing_change
 ) -> None:
     """With npx, an install script writes its package and reaches the registry only."""
     command, published = launcher(kind, registry.port), tmp_path / "registry"
-    with site(tmp_path / "root") as unlisted:
+    with site(other=files(tmp_path / "root")) as unlisted:
         spy = SPY.replace("STATE", str(ground.state)).replace("PORT", str(unlisted.port))
         publish(published, registry.port, "1.0.0", spy=spy)
         status, said = prepare(ground, "tiny", "--", *command, "an argument")
-        assert unlisted.visits == []
+        assert unlisted.asked == []
     assert (status, "is prepared: tiny" in said, "1.0.0" in said) == (0, True, True), said
     assert not (ground.state / "spied").exists()
     publish(published, registry.port, "1.0.0", "2.0.0")
-    visits, before = len(registry.visits), tree(ground.state / "prepared")
+    visits, before = len(registry.asked), tree(ground.state / "prepared")
     words = ("--name", "tiny")
     async with ground.client("workspace-write", *words, command=[*command, "--x"], era="legacy") as client:
         assert await attempted(client, "version") == "1.0.0"
@@ -155,7 +156,7 @@ async def test_a_prepared_server_runs_offline_in_one_version_that_nothing_change
         if kind == "npx":
             assert await attempted(client, "fs.readFileSync(__dirname + '/spied')") == "false Error Error"
             assert await attempted(client, "fs.existsSync(__dirname + '/.mcp.json')") == "true"
-    assert (len(registry.visits), tree(ground.state / "prepared")) == (visits, before)
+    assert (len(registry.asked), tree(ground.state / "prepared")) == (visits, before)
     if kind == "npx":
         refused = {str(registry.port): set[bool](), str(unlisted.port): set[bool]()}
         for line in lines(ground.state.parent):

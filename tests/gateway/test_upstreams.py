@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Generator
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,15 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client
+from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     ElicitResult,
-    EmptyResult,
     PromptReference,
     ReadResourceResult,
-    ResourceListChangedNotification,
     ResourceTemplateReference,
-    ResourceUpdatedNotification,
-    SubscribeRequest,
-    SubscribeRequestParams,
     TextContent,
     TextResourceContents,
-    UnsubscribeRequest,
-    UnsubscribeRequestParams,
 )
 
 from mcp_toolserver.app.compose import Application
@@ -40,10 +33,12 @@ from mcp_toolserver.protocol import translate
 from tests.gateway.strangers import Place, program, upstreams
 from tests.gateway.test_gateway import DEATH, HOSTILE, LAST_WORDS, MORE, SILENCE, at_call
 from tests.gateway.test_wrap import unframed
-from tests.protocol.resource_clients import place
+from tests.protocol.resource_clients import place, read
+from tests.protocol.test_matrix import Ear, listening
 from tests.support import http_server
 from tests.support.extent import IN_FULL
 from tests.support.live import ERAS, text
+from tests.support.processes import until
 from tests.support.workbench import Person
 
 
@@ -553,52 +548,24 @@ async def test_resources_of_servers_are_offered_and_read_by_the_rules_of_the_too
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_changes_of_resources_are_announced_to_who_subscribed(at: Place, era: str) -> None:
-    one, heard = "toolserver://upstreams/one/", list[str]()
-
-    async def listen(message: object) -> None:
-        if isinstance(message, ResourceUpdatedNotification):
-            heard.append(message.params.uri)
-        elif isinstance(message, ResourceListChangedNotification):
-            heard.append("list")
-
-    async def until(*wanted: str) -> None:
-        with anyio.fail_after(60):
-            while not set(wanted) <= set(heard):
-                await anyio.sleep(0.05)
-
-    async def watched(client: Client) -> str:
-        return read_text(await client.read_resource(f"{one}note://watched", cache_mode="bypass"))
-
+    one, ear = "toolserver://upstreams/one/", Ear()
+    *uris, secret = [f"{one}note://{name}" for name in ("a", "flood", "secret")]
     rules: dict[str, Any] = {"deny": ("ReadMcpResource(note://secret)",)}
     async with (
         upstreams(at, {"one": RESOURCES, "plain": ""}, **rules) as app,
-        Client(mcp_server(app), mode=era, message_handler=listen) as client,
+        Client(mcp_server(app), mode=era, message_handler=ear.message) as client,
     ):
-        uris = [f"{one}note://{name}" for name in ("a", "flood", "secret")]
-        async with AsyncExitStack() as subscribed:
-            if era == "legacy":
-                for uri in uris[:2]:
-                    await client.session.send_request(
-                        SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult
-                    )
-                with pytest.raises(MCPError, match="not found"):
-                    await client.session.send_request(
-                        SubscribeRequest(params=SubscribeRequestParams(uri=uris[2])), EmptyResult
-                    )
-            else:
-                stream = await subscribed.enter_async_context(
-                    client.listen(resources_list_changed=True, resource_subscriptions=uris)
-                )
-                assert stream.honored.resource_subscriptions == uris[:2]
+        if era == "legacy":
+            with pytest.raises(MCPError, match="not found"):
+                await client.subscribe_resource(secret)
+        else:
+            async with client.listen(resource_subscriptions=[secret]) as stream:
+                assert not stream.honored.resource_subscriptions
+        async with listening(client, ear, uris):
             assert await said(app, "mcp__plain__echo", a=1) == '{"a": 1}'
             await client.read_resource(f"{one}note://touch")
-            await until(uris[0], uris[1], "list")
-            assert len(heard) < 100
-            if era == "legacy":
-                for uri in uris[:2]:
-                    await client.session.send_request(
-                        UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri)), EmptyResult
-                    )
+            await until(lambda: {*map(ResourceUpdated, uris), ResourcesListChanged()} <= {*ear.heard})
+            assert len(ear.heard) < 100
         with anyio.fail_after(60):
-            while "[]" not in await watched(client):
+            while "[]" not in await read(client, f"{one}note://watched"):
                 await anyio.sleep(0.05)

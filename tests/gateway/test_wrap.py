@@ -59,12 +59,12 @@ def on_call(n, params):
 DOES = [sys.executable, "-c", program(ATTEMPTING)]
 
 ATTEMPTS = (
-    "open({root!r} + '/new', 'w')",
-    "os.remove({root!r} + '/kept')",
-    "os.chmod({root!r} + '/kept', 0)",
-    "os.symlink('/', {root!r} + '/link')",
-    "open({outside!r} + '/new', 'w')",
-    "open({state!r} + '/x', 'w')",
+    "open('{root}/new', 'w')",
+    "os.remove('{root}/kept')",
+    "os.chmod('{root}/kept', 0)",
+    "os.symlink('/', '{root}/link')",
+    "open('{outside}/new', 'w')",
+    "open('{state}/x', 'w')",
     "__import__('urllib.request').request.urlopen('http://127.0.0.1:9')",
 )
 
@@ -92,14 +92,10 @@ class Ground:
             subprocess.run(["git", "-C", str(self.root), *words], check=True)
 
     def filled(self, value: Any) -> Any:
-        places = {
-            "{root!r}": f"'{self.root}'",
-            "{outside!r}": f"'{self.outside}'",
-            "{state!r}": f"'{self.state}'",
-        }
+        """`value` with the places of this ground in it."""
         said = json.dumps(value)
-        for name, place in {**places, "{root}": str(self.root)}.items():
-            said = said.replace(name, place)
+        for name in ("root", "outside", "state"):
+            said = said.replace(f"{{{name}}}", str(vars(self)[name]))
         return json.loads(said)
 
     def printed(self, *words: str) -> str:
@@ -107,17 +103,18 @@ class Ground:
         command = [*server_command(), *words, "--state-dir", str(self.state)]
         return subprocess.run(command, capture_output=True, check=True, encoding="utf-8").stdout
 
+    def own(self, mode: str) -> tuple[str, ...]:
+        return "--permission-mode", mode, "--root", str(self.root), "--state-dir", str(self.state)
+
     def wrapping(self, mode: str, command: Sequence[str], *flags: str) -> list[str]:
-        own = ("--permission-mode", mode, "--root", str(self.root), "--state-dir", str(self.state))
-        return [*server_command(), "wrap", *own, *flags, "--", *command]
+        return [*server_command(), "wrap", *self.own(mode), *flags, "--", *command]
 
     def serving(self, mode: str, command: Sequence[str], *more: str) -> list[str]:
         """Serves the tools of `command` among its own, which are few; `more` names servers of the same."""
         entry = {"command": command[0], "args": command[1:], "mode": mode}
         file = self.outside.parent / "servers.json"
         file.write_text(json.dumps({"mcpServers": dict.fromkeys(("doer", *more), entry)}), encoding="utf-8")
-        own = ("--permission-mode", mode, "--root", str(self.root), "--state-dir", str(self.state))
-        return [*server_command(), *own, "--toolsets", "gateway", "--upstreams", str(file)]
+        return [*server_command(), *self.own(mode), "--toolsets", "gateway", "--upstreams", str(file)]
 
     @asynccontextmanager
     async def client(
@@ -177,7 +174,7 @@ async def test_a_server_does_no_more_than_the_mode_allows(
         assert annotations
         assert annotations.read_only_hint == (mode == "read-only")
         attempt = partial(attempted, door=door)
-        assert await attempt(client, ground.filled("open({root!r} + '/kept').read()")) == "kept"
+        assert await attempt(client, ground.filled("open('{root}/kept').read()")) == "kept"
         # It has a home and a temporary folder of its own.
         for place in ("HOME", "TMPDIR"):
             assert await attempt(client, f"open(os.environ['{place}'] + '/x', 'w').write('x')") == "1"
@@ -186,7 +183,7 @@ async def test_a_server_does_no_more_than_the_mode_allows(
         assert (tree(ground.root), tree(ground.outside)) == before
         if mode == "workspace-write":
             assert "TextIO" in await attempt(client, ground.filled(ATTEMPTS[0]))
-            planted = ground.filled("open({root!r} + '/.envrc', 'w').write('x')")
+            planted = ground.filled("open('{root}/.envrc', 'w').write('x')")
             assert "quarantine" in await attempt(client, planted)
             assert sorted(os.listdir(ground.root)) == [".git", "kept", "new"]
             assert "1 references" in ground.printed("history", "list")
@@ -214,7 +211,7 @@ async def test_the_server_gets_what_the_operator_hands_on_and_nothing_else(groun
 
 
 def test_a_signal_ends_the_server_and_records_its_calls(ground: Ground) -> None:
-    nap = ground.filled("[open({root!r} + '/pid', 'w').close(), time.sleep(600)]")
+    nap = ground.filled("[open('{root}/pid', 'w').close(), time.sleep(600)]")
     command = ground.wrapping("workspace-write", DOES)
     info: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     said: list[dict[str, Any]] = [

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.xdist_group("test_handle_owners")
 
 HEX = re.compile(r"[0-9a-f]{32}|(?<=_)[0-9a-f]{6,}")
 """The random part of a handle: those of commands and sessions are short."""
+SAVED_IN = re.compile(r'path "([^"]+)"')
 MARK = "only the owner may know this"
 
 
@@ -206,8 +207,6 @@ async def make(client: Client, *, tasks: bool) -> Things:
     """One of each kind."""
     cut = await client.call_tool("bash", {"command": f"echo {MARK}; seq 100000"})
     link = next(block for block in cut.content if isinstance(block, mcp.ResourceLink))
-    found = re.search(r'path "([^"]+)"', text(cut))
-    assert found is not None, text(cut)[-300:]
     job = await background(client, f"echo {MARK}; exec sleep 60")
     session = await client.call_tool(
         "REPL", {"language": "shell", "code": f"secret='{MARK}'", "session": "new"}
@@ -215,18 +214,12 @@ async def make(client: Client, *, tasks: bool) -> Things:
     todos = await client.call_tool("TodoWrite", {"todos": [{"content": MARK}]})
     return Things(
         output=link.uri.rpartition("/")[2],
-        path=found[1],
+        path=SAVED_IN.findall(text(cut))[0],
         job=job,
-        session=_handle("repl_", text(session)),
-        todos=_handle("todos_", text(todos)),
+        session=re.findall(r"repl_[0-9a-f]{6,}", text(session))[0],
+        todos=re.findall(r"todos_[0-9a-f]{6,}", text(todos))[0],
         task=await Follower(client).begun("bash", command="exec sleep 60") if tasks else "",
     )
-
-
-def _handle(prefix: str, said: str) -> str:
-    found = re.search(rf"{prefix}[0-9a-f]{{6,}}", said)
-    assert found is not None, said
-    return found[0]
 
 
 @pytest.mark.rounds
@@ -287,10 +280,9 @@ async def test_what_a_client_has_running_ends_with_its_session(served: Served) -
         code = f"sleep {sessions.mark} &"
         await client.call_tool("REPL", {"language": "shell", "code": code, "session": "new"})
         cut = await client.call_tool("bash", {"command": "seq 100000"})
-        found = re.search(r'path "([^"]+)"', text(cut))
-        assert found is not None
+        saved = Path(SAVED_IN.findall(text(cut))[0])
         await until(jobs.alive)
         assert sessions.alive()
-        assert Path(found[1]).exists()
+        assert saved.exists()
     await until(lambda: not jobs.alive() and not sessions.alive())
-    await until(lambda: not Path(found[1]).parent.exists())
+    await until(lambda: not saved.parent.exists())

@@ -18,7 +18,6 @@ import anyio
 import pytest
 
 from mcp_toolserver.app.compose import Application, application_of
-from mcp_toolserver.app.schedules import Schedules
 from mcp_toolserver.capabilities.call_scope import LOCAL
 from mcp_toolserver.capabilities.cron import Job, Schedule, ScheduledRun
 from mcp_toolserver.capabilities.permissions import Permission
@@ -34,13 +33,14 @@ from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedule
 from mcp_toolserver.stores.database import Database
 from mcp_toolserver.text.cron import at, detailed, listed
 from tests.protocol.resource_clients import place, read
+from tests.support.families import lines
 from tests.support.live import Messages, Setup, connected
 from tests.support.named import Names, file_of_tokens
 from tests.support.processes import until
 from tests.support.workbench import Person
 from tests.tasks.schedules import (
-    SetClock,
     application,
+    at_next,
     call,
     call_by,
     create,
@@ -68,7 +68,6 @@ async def test_what_a_command_prints_and_how_it_ends_is_stored(tmp_path: Path) -
         assert (tmp_path / "root/file").read_text(encoding="utf-8") == "written\n"
         shown = await call(app, "CronList", cron_id=handle)
         assert "written\nand more" in shown.text
-        assert shown.data is not None
         assert '"last_outcome": "succeeded"' in json.dumps(shown.data)
         await call(app, "CronDelete", cron_id=handle)
         failing = await create(app, command="echo begin; seq 100000; echo end; exit 3")
@@ -79,27 +78,23 @@ async def test_what_a_command_prints_and_how_it_ends_is_stored(tmp_path: Path) -
         assert run.output.endswith("100000\nend\nexit status 3."), run.output[-100:]
         assert "read_file" not in run.output
     # The audit log names the schedule of a call.
-    (log,) = (tmp_path / "state/audit").glob("*.jsonl")
-    entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    entries = lines(tmp_path)
     sessions = [one["session"] for one in entries if one.get("tool") == "bash" and one["outcome"] == "output"]
     assert sessions == [f"schedule {one[:12]}" for one in (handle, failing)]
-    assert handle not in log.read_text(encoding="utf-8")
+    assert handle not in str(entries)
 
 
 async def test_a_schedule_waits_for_the_end_of_plan_mode_and_a_run_is_suspended(tmp_path: Path) -> None:
     asked = Person(answers=(("Approve",),))
     ticks = tmp_path / "root/ticks"
     async with application(tmp_path) as app:
-        stored = schedules_of(app)
         await create(app, command="until [ -e go ]; do echo x >> ticks; sleep 0.02; done; echo x > done")
-        (first,) = await stored.all()
-        clock = SetClock(float(first.next or 0))
-        server = Schedules(app=app, grants=None, clock=clock)
+        server = await at_next(app)
         await call_by(asked, app, "EnterPlanMode")
         await server.look()
         assert "waits" in (await call(app, "CronList")).text
         # By now it would be missed.
-        clock.moment += 1_000
+        server.clock.moment += 1_000
         await server.look()
         assert not ticks.exists()
         await call_by(asked, app, "ExitPlanMode", plan="a plan")
@@ -150,8 +145,7 @@ async def test_what_this_server_cannot_run_waits_with_a_reason_and_is_not_run(tm
         async with application(tmp_path, mode, **settings) as app:
             (before,) = await schedules_of(app).all()
             said: list[str] = []
-            clock = SetClock(float(before.next or 0))
-            server = Schedules(app=app, grants=None, clock=clock, announce=said.append)
+            server = await at_next(app, announce=said.append)
             for _ in range(2):
                 await server.look()
             assert await schedules_of(app).all() == (before,)
@@ -270,7 +264,7 @@ async def test_the_schedule_of_a_name_runs_within_its_roots_and_its_mode_of_toda
     refused = await call(office.own, "CronDelete", cron_id=schedule.handle)
     assert (refused.error, "mode workspace-write" in refused.text) == ("denied", True)
     (before,) = await schedules_of(office.app).all()
-    await Schedules(app=office.app, grants=office.grants, clock=SetClock(float(before.next or 0))).look()
+    await (await at_next(office.app, office.grants)).look()
     assert await schedules_of(office.app).all() == (before,)
 
 
@@ -278,10 +272,9 @@ async def test_the_schedules_of_a_revoked_name_do_not_run(office: Office) -> Non
     """Nor do they run in a server without its tokens; a token that lasts longer stops nothing."""
     await create(office.own, command="touch began; sleep 100")
     (schedule,) = await schedules_of(office.app).all()
-    clock = SetClock(float(schedule.next or 0))
-    await Schedules(app=office.app, grants=None, clock=clock).look()
+    await (await at_next(office.app)).look()
     assert await schedules_of(office.app).all() == (schedule,)
-    server = Schedules(app=office.app, grants=office.grants, clock=clock)
+    server = await at_next(office.app, office.grants)
     await server.look()
     await until((office.root / "a/began").exists)
     office.names.change("ann", expires="2999-01-01T00:00:00+00:00")
@@ -290,7 +283,7 @@ async def test_the_schedules_of_a_revoked_name_do_not_run(office: Office) -> Non
     office.names.change("ann")
     await server.look()
     assert (await last_run(office.app)).output == "It was stopped, because the rights of its owner changed."
-    clock.moment += 3_600
+    server.clock.moment += 3_600
     await server.look()
     (schedule,) = await schedules_of(office.app).all()
     assert schedule.run_count == 1
@@ -298,8 +291,7 @@ async def test_the_schedules_of_a_revoked_name_do_not_run(office: Office) -> Non
 
 async def test_the_runs_of_a_name_end_with_the_server(office: Office) -> None:
     await create(office.own, command="touch began; sleep 100")
-    (schedule,) = await schedules_of(office.app).all()
-    server = Schedules(app=office.app, grants=office.grants, clock=SetClock(float(schedule.next or 0)))
+    server = await at_next(office.app, office.grants)
     async with anyio.create_task_group() as serving:
         serving.start_soon(server.serve)
         await until((office.root / "a/began").exists)
@@ -311,8 +303,7 @@ async def test_deleting_a_schedule_stops_its_run(tmp_path: Path) -> None:
     alive = tmp_path / "root/alive"
     async with application(tmp_path) as app:
         handle = await create(app, command="while :; do date +%N > alive; sleep 0.05; done")
-        (stored,) = await schedules_of(app).all()
-        await Schedules(app=app, grants=None, clock=SetClock(float(stored.next or 0))).look()
+        await (await at_next(app)).look()
         await until(alive.exists)
         deleted = await call(app, "CronDelete", cron_id=handle)
         assert "its run is being stopped" in deleted.text
@@ -442,15 +433,13 @@ async def test_a_schedule_is_created_listed_and_deleted_in_every_mode(
 ) -> None:
     async with application(tmp_path, mode) as app:
         arguments = {"schedule": "@daily", "command": "make test", "description": "tests"}
-        created = await call(app, "CronCreate", time_zone="Asia/Kathmandu", **arguments)
-        assert created.data is not None, created.text
+        created: Any = await call(app, "CronCreate", time_zone="Asia/Kathmandu", **arguments)
         handle = created.data["cron_id"]
         assert HANDLE.fullmatch(str(handle))
         following = datetime.fromisoformat(str(created.data["next_run_at"]))
         assert (following.hour, following.minute, following.utcoffset()) == (0, 0, timedelta(minutes=345))
         assert timedelta() < following - datetime.now(UTC) <= timedelta(days=1)
-        shown = await call(app, "CronList")
-        assert shown.data is not None
+        shown: Any = await call(app, "CronList")
         assert shown.data["count"] == 1
         assert f"{handle}: tests\n  0 0 * * * in Asia/Kathmandu, next " in shown.text
         deleted = await call(app, "CronDelete", cron_id=handle)
@@ -460,7 +449,6 @@ async def test_a_schedule_is_created_listed_and_deleted_in_every_mode(
         assert (await call(app, "CronList")).text == "There are no schedules."
         # The zone is that of the machine, and arguments of other servers are understood.
         created = await call(app, "CronCreate", name="nightly", schedule="@daily", command="true")
-        assert created.data is not None, created.text
         following = datetime.fromisoformat(str(created.data["next_run_at"]))
         assert following.utcoffset() == following.astimezone().utcoffset()
         assert "nightly" in (await call(app, "CronList")).text
@@ -529,10 +517,8 @@ async def test_missed_times_are_reported_also_before_a_server_looks(tmp_path: Pa
             lambda opened: opened.execute("UPDATE cron_schedules SET next = next - 10 * 3600") and None
         )
         stored = {one.handle: one for one in await schedules_of(app).all()}
-        shown = await call(app, "CronList")
-        assert shown.data is not None
-        crons: Any = shown.data["crons"]
-        missed = {one["cron_id"]: one["missed"] for one in crons}
+        shown: Any = await call(app, "CronList")
+        missed = {one["cron_id"]: one["missed"] for one in shown.data["crons"]}
         # At the first minute of an hour, the last time is still to be run.
         assert missed[handle] in (9, 10)
         assert missed[caught_up] == 9
