@@ -8,13 +8,12 @@ with the text "done" after the last.
 import gzip
 import itertools
 import json
-import threading
-from abc import abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol, cast
+from typing import Any, cast
+
+from tests.web.web import Reply, site
 
 MODEL = "scripted"
 """The name of the model in lists of models; requests for any other are answered as well."""
@@ -55,24 +54,7 @@ class Answer:
     arguments: Mapping[str, object] = field(default_factory=dict)
 
 
-class Format(Protocol):
-    """A format of requests and answers."""
-
-    @abstractmethod
-    def request(self, body: Json) -> Request: ...
-
-    @abstractmethod
-    def answer(self, answer: Answer, body: Json) -> Json:
-        """The answer as one document."""
-        ...
-
-    @abstractmethod
-    def events(self, answer: Answer, body: Json) -> Iterable[Json]:
-        """The answer as a stream."""
-        ...
-
-
-class Messages(Format):
+class Messages:
     """Anthropic messages."""
 
     def request(self, body: Json) -> Request:
@@ -114,7 +96,7 @@ class Messages(Format):
         yield {"type": "message_stop"}
 
 
-class ChatCompletions(Format):
+class ChatCompletions:
     """OpenAI chat completions."""
 
     def request(self, body: Json) -> Request:
@@ -143,7 +125,7 @@ class ChatCompletions(Format):
         return {"index": 0, key: message, "finish_reason": "tool_calls" if answer.name else "stop"}
 
 
-class Responses(Format):
+class Responses:
     """OpenAI responses, with the namespaces in which Codex sends the tools of a server."""
 
     def request(self, body: Json) -> Request:
@@ -194,7 +176,7 @@ class Responses(Format):
         return item | ({"namespace": namespace} if namespace else {})
 
 
-class Gemini(Format):
+class Gemini:
     """Gemini's generateContent."""
 
     def request(self, body: Json) -> Request:
@@ -217,13 +199,13 @@ class Gemini(Format):
         yield self.answer(answer, body)
 
 
-FORMATS: Mapping[str, Format] = {
+FORMATS: Mapping[str, Messages | ChatCompletions | Responses | Gemini] = {
     "/messages": Messages(),
     "/chat/completions": ChatCompletions(),
     "/responses": Responses(),
     "enerateContent": Gemini(),
 }
-"""By how the path of a request ends."""
+"""By how the path of a request ends: its `request`, and the answer as one document or as a stream."""
 
 
 class ScriptedModel:
@@ -266,56 +248,22 @@ class ScriptedModel:
 def scripted_model(script: Sequence[Call]) -> Generator[ScriptedModel]:
     """A model that plays the script, on a free port of loopback."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Log nothing."""
-
-        def do_CONNECT(self) -> None:
-            # A client wants a connection to another host, with this server as its proxy.
-            self._send("text/plain", b"", 403)
-
-        def do_HEAD(self) -> None:
-            self._send("application/json", b"")
-
-        def do_GET(self) -> None:
+    def route(reply: Reply) -> None:
+        kind, content = "application/json", b""
+        if reply.command == "GET":
             models = [{"id": MODEL, "object": "model", "name": f"models/{MODEL}"}]
-            self._send("application/json", json.dumps({"object": "list", "data": models}).encode())
+            content = json.dumps({"object": "list", "data": models}).encode()
+        elif reply.command == "POST":
+            packed = reply.asked.headers.get("content-encoding") == "gzip"
+            body = json.loads((gzip.decompress if packed else bytes)(reply.asked.body) or b"{}")
+            path = reply.path.partition("?")[0]
+            kind, content = model.reply(path, cast("Json", body) if isinstance(body, dict) else {})
+        # With CONNECT a client wants a connection to another host, with this server as its proxy.
+        reply.say(content, kind=kind, status=403 if reply.command == "CONNECT" else 200)
 
-        def do_POST(self) -> None:
-            content = b"".join(self._body())
-            if self.headers.get("content-encoding") == "gzip":
-                content = gzip.decompress(content)
-            body = json.loads(content or b"{}")
-            path = self.path.partition("?")[0]
-            self._send(*model.reply(path, cast("Json", body) if isinstance(body, dict) else {}))
-
-        def _body(self) -> Iterable[bytes]:
-            if self.headers.get("transfer-encoding") != "chunked":
-                yield self.rfile.read(int(self.headers.get("content-length") or 0))
-                return
-            while size := int(self.rfile.readline(), 16):
-                yield self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-
-        def _send(self, kind: str, content: bytes, status: int = 200) -> None:
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        model = ScriptedModel(f"http://127.0.0.1:{http.server_address[1]}", script)
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield model
-        finally:
-            http.shutdown()
-            thread.join()
+    with site(other=route) as made:
+        model = ScriptedModel(made.url, script)
+        yield model
 
 
 def _request(tools: Iterable[str], results: Iterable[object], body: Json) -> Request:

@@ -90,24 +90,47 @@ class Reply(BaseHTTPRequestHandler):
             pass
 
     def answer(self) -> None:
-        length = int(self.headers.get("content-length") or 0)
         self.asked = Asked(
             method=self.command,
             path=self.path,
             headers={name.lower(): value for name, value in self.headers.items()},
-            body=self.rfile.read(length),
+            body=b"".join(self._body()),
         )
         self.site.asked.append(self.asked)
         route = self.site.routes.get(self.path) or self.site.routes.get(self.path.partition("?")[0])
-        if route is None:
-            self.say("not here", status=404)
-        else:
-            route(self)
+        (route or self.site.other)(self)
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = answer  # noqa: N815  the names are http.server's
+    def _body(self) -> Iterable[bytes]:
+        if self.headers.get("transfer-encoding") != "chunked":
+            yield self.rfile.read(int(self.headers.get("content-length") or 0))
+            return
+        while size := int(self.rfile.readline(), 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+
+    # The names are those of http.server.
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_CONNECT = answer  # noqa: N815
 
 
 Route = Callable[[Reply], object]
+
+
+def not_here(reply: Reply) -> None:
+    reply.say("not here", status=404)
+
+
+def files(folder: Path) -> Route:
+    """A route to whatever lies in `folder`."""
+
+    def route(reply: Reply) -> None:
+        file = folder / reply.path.partition("?")[0].lstrip("/")
+        page = file / "index.html"
+        if not (file := page if page.exists() else file).is_file():
+            return not_here(reply)
+        return reply.say(file.read_bytes(), kind="text/html" if file == page else "application/octet-stream")
+
+    return route
 
 
 @dataclass
@@ -116,6 +139,8 @@ class Site:
 
     port: int
     routes: dict[str, Route]
+    other: Route
+    """For what no route is for."""
     asked: list[Asked] = field(default_factory=list[Asked])
     closing: threading.Event = field(default_factory=threading.Event)
     """Set when nobody needs a slow answer any more."""
@@ -142,13 +167,15 @@ def site(
     routes: Mapping[str, Route] | None = None,
     tls: ssl.SSLContext | None = None,
     at: tuple[str, int] = ("127.0.0.1", 0),
+    other: Route = not_here,
 ) -> Generator[Site]:
     """A site on loopback, over TLS if a context is given."""
     handler = type("Handler", (Reply,), {})
     with _Server(at, handler) as server:
         if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        made = Site(port=server.server_address[1], routes=dict(routes or {}))
+            # A client that sends nothing holds up no other.
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        made = Site(port=server.server_address[1], routes=dict(routes or {}), other=other)
         handler.site = made
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
