@@ -1,5 +1,6 @@
 """Fixtures of the tests of git."""
 
+import shlex
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
@@ -13,22 +14,16 @@ from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import GIT, Lair
 from tests.git.repositories import GitTools, git_tools
-from tests.git.served import Place, git_servers, repository_in
-from tests.support.confinement import AS_ROOT_IN_LONG, Server
+from tests.git.served import AUTHOR, Place, repository_in
+from tests.support.confinement import AS_ROOT_IN_LONG, PROTECTED_GIT, Server
 from tests.support.workshop import workshop
 from tests.web.authority import Authority
 
 
-@pytest.fixture(scope="session", name="git_servers")
-def _git_servers() -> Generator[Callable[[str], Server]]:
-    with git_servers() as server:
-        yield server
-
-
 @pytest.fixture(params=AS_ROOT_IN_LONG)
-def place(request: pytest.FixtureRequest, git_servers: Callable[[str], Server]) -> Generator[Place]:
-    """A repository in the root of the shared server of each user."""
-    with repository_in(git_servers(request.param)) as made:
+def place(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Generator[Place]:
+    """A repository in the root of the shared server of each user, which may change repositories."""
+    with repository_in(servers(request.param, f"{PROTECTED_GIT} {shlex.join(AUTHOR)}")) as made:
         yield made
 
 

@@ -4,12 +4,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.confinement import PROTECTED_GIT, Said, Scene, Server, git, put, scene, serving
+from tests.support.confinement import Said, Scene, Server, git, put
 
 AUTHOR = ("--git-author", "U <u@example.org>")
 
@@ -57,21 +57,6 @@ class Place:
     @property
     def own(self) -> Path:
         return self.scene.root / "own"
-
-
-@contextmanager
-def git_servers() -> Generator[Callable[[str], Server]]:
-    """A server for each user, which may change repositories, started when it is first asked for."""
-    with ExitStack() as stack:
-        started: dict[str, Server] = {}
-
-        def server(user: str) -> Server:
-            if user not in started:
-                made = stack.enter_context(scene(user))
-                started[user] = stack.enter_context(serving(made, *PROTECTED_GIT.split(), *AUTHOR))
-            return started[user]
-
-        yield server
 
 
 @contextmanager

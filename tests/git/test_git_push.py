@@ -1,14 +1,11 @@
 """git_push: to a bare repository on this disk and over HTTP, and what a hostile repository cannot do."""
 
 import os
-import re
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import anyio
@@ -22,6 +19,7 @@ from tests.git.hostile_git import GIT, Lair
 from tests.support.cases import collected
 from tests.support.workbench import Person
 from tests.support.workshop import names, workshop
+from tests.web.web import Reply, site
 
 FOUND = HostExecutables(git=GIT)
 FULL, WRITE = Permission.DANGER_FULL_ACCESS, Permission.WORKSPACE_WRITE
@@ -179,7 +177,7 @@ async def test_no_program_of_the_repository_runs_and_plain_git_runs_them(
     hooks.mkdir()
     for hook in ("pre-push", "reference-transaction"):
         (hooks / hook).symlink_to(lair.evil)
-    with http_remote(bare, needs_password=True) as url:
+    with http_remote(bare) as url:
         remotes = {"origin": str(bare), "over-ssh": "ssh://localhost:9/x", "over-http": url}
         for name, address in remotes.items():
             lair.git("config", f"remote.{name}.url", address)
@@ -202,63 +200,35 @@ async def test_no_program_of_the_repository_runs_and_plain_git_runs_them(
             assert lair.marker.exists(), name
 
 
-class Backend(BaseHTTPRequestHandler):
-    """git's own server over HTTP."""
-
-    project = ""
-    needs_password = False
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name there
-        pass
-
-    def do_POST(self) -> None:
-        if self.needs_password and self.headers.get("Authorization") != "Basic bjpzZWNyZXQ=":
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", 'Basic realm="git"')
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        path, _, query = self.path.partition("?")
-        environ = {
-            **os.environ, "GIT_PROJECT_ROOT": self.project, "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": path,
-            "QUERY_STRING": query, "REQUEST_METHOD": self.command, "REMOTE_USER": "n",
-            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
-            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-        }  # fmt: skip
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        answer = subprocess.run(
-            [GIT, "http-backend"], input=body, env=environ, capture_output=True, check=True
-        )
-        head, _, content = answer.stdout.partition(b"\r\n\r\n")
-        status = re.search(rb"Status: (\d+)", head)
-        self.send_response(int(status[1]) if status else 200)
-        for line in head.decode().splitlines():
-            if not line.startswith("Status"):
-                self.send_header(*line.split(": ", 1))
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST  # noqa: N815  its name there
-
-
 @contextmanager
-def http_remote(bare: Path, *, needs_password: bool = False) -> Generator[str]:
-    kind = type("Own", (Backend,), {"project": str(bare.parent), "needs_password": needs_password})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as http:
-        thread = Thread(target=http.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{http.server_port}/{bare.name}"
-        finally:
-            http.shutdown()
-            thread.join()
+def http_remote(bare: Path) -> Generator[str]:
+    """The address of git's own server over HTTP, which asks for the password `secret`."""
+
+    def backend(reply: Reply) -> None:
+        if reply.asked.headers.get("authorization") != "Basic bjpzZWNyZXQ=":
+            return reply.say(status=401, headers={"WWW-Authenticate": 'Basic realm="git"'})
+        path, _, query = reply.path.partition("?")
+        environ = {
+            **os.environ, "GIT_PROJECT_ROOT": str(bare.parent), "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": path, "QUERY_STRING": query, "REQUEST_METHOD": reply.command, "REMOTE_USER": "n",
+            "CONTENT_TYPE": reply.asked.headers.get("content-type", ""),
+            "HTTP_CONTENT_ENCODING": reply.asked.headers.get("content-encoding", ""),
+        }  # fmt: skip
+        command, given = [GIT, "http-backend"], reply.asked.body
+        answer = subprocess.run(command, input=given, env=environ, capture_output=True, check=True)
+        head, _, content = answer.stdout.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
+        status, kind = headers.pop("Status", "200"), headers.pop("Content-Type")
+        return reply.say(content, status=int(status[:3]), kind=kind, headers=headers)
+
+    with site(other=backend) as made:
+        yield f"{made.url}/{bare.name}"
 
 
 async def test_over_http_the_credentials_of_the_user_are_used_and_no_others(
     server: Dispatcher, lair: Lair, bare: Path
 ) -> None:
-    with http_remote(bare, needs_password=True) as url:
+    with http_remote(bare) as url:
         lair.git("config", "remote.origin.url", url.replace("://", "://n:wrong@"))
         person = Person(says=True)
         wrong = await push(server, person)

@@ -23,7 +23,7 @@ from tests.support.processes import call
 from tests.support.workbench import Person
 from tests.support.workshop import names, workshop
 from tests.web.authority import Authority
-from tests.web.web import Route, Site, site, to
+from tests.web.web import Route, Site, page, site, to
 
 FOUND = HostExecutables(git=GIT)
 WRITE = Permission.WORKSPACE_WRITE
@@ -184,11 +184,7 @@ def published(lair: Lair) -> dict[str, Route]:
     lair.git("clone", "-q", "--bare", str(lair.repository), str(bare))
     lair.git("update-server-info", cwd=bare)
     files = [path for path in bare.rglob("*") if path.is_file()]
-    return {f"/{path.relative_to(lair.folder)}": page_of(path.read_bytes()) for path in files}
-
-
-def page_of(body: bytes) -> Route:
-    return lambda reply: reply.say(body, kind="text/plain")
+    return {f"/{path.relative_to(lair.folder)}": page(path.read_bytes(), kind="text/plain") for path in files}
 
 
 @pytest.fixture

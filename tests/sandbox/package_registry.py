@@ -1,4 +1,4 @@
-"""A registry on loopback of packages called `tiny`, for several package managers, over HTTPS and HTTP."""
+"""The files of a registry of packages called `tiny`, for several package managers."""
 
 import hashlib
 import io
@@ -7,75 +7,9 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 from tests.support.confinement import git, put
-from tests.web.authority import Authority
-
-
-@dataclass(kw_only=True)
-class Site:
-    """A server on loopback."""
-
-    port: int
-    visits: list[str] = field(default_factory=list)
-    """The paths that were asked for, and what was posted."""
-    peers: list[int] = field(default_factory=list)
-    """The ports from which connections came."""
-
-
-@contextmanager
-def site(folder: Path, authority: Authority | None = None) -> Generator[Site]:
-    """Serve `folder`, over HTTPS with `authority`. `/to/URL` redirects to an address."""
-
-    class Handler(SimpleHTTPRequestHandler):
-        def do_GET(self) -> None:
-            made.visits.append(self.path)
-            if not self.path.startswith("/to/"):
-                return super().do_GET()
-            self.send_response(302)
-            self.send_header("Location", self.path.removeprefix("/to/"))
-            return self.end_headers()
-
-        def do_POST(self) -> None:
-            made.visits.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            self.send_response(204)
-            self.end_headers()
-
-        def log_request(self, code: Any = "-", size: Any = "-") -> None:
-            return
-
-        def log_error(self, format: str, *args: Any) -> None:  # noqa: A002  # as in the base
-            return
-
-    class Server(ThreadingHTTPServer):
-        def verify_request(self, request: Any, client_address: Any) -> bool:
-            made.peers.append(client_address[1])
-            return True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            return
-
-    with Server(("127.0.0.1", 0), partial(Handler, directory=str(folder))) as server:
-        made = Site(port=server.server_port)
-        if authority is not None:
-            server.socket = authority.server.wrap_socket(
-                server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield made
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def fill(folder: Path, url: str) -> None:

@@ -21,7 +21,7 @@ from mcp_toolserver.runtime.processes.connections import Connections
 from mcp_toolserver.runtime.sandbox.layers.environment import CERTIFICATES
 from mcp_toolserver.runtime.sandbox.layers.spec import PROXY_PORT
 from mcp_toolserver.runtime.sandbox.proxy.allowed_hosts import AllowedHosts, parse_allowed_host
-from tests.sandbox.package_registry import Site, fill, site
+from tests.sandbox.package_registry import fill
 from tests.support import live
 from tests.support.cases import table
 from tests.support.confinement import (
@@ -38,6 +38,7 @@ from tests.support.confinement import (
 from tests.support.process_layer import server_command
 from tests.support.sessions import called, holders, two_sessions
 from tests.web.authority import Authority
+from tests.web.web import Site, files, site, to
 
 PROXY = ("127.0.0.1", PROXY_PORT)
 
@@ -70,7 +71,10 @@ def network(request: pytest.FixtureRequest) -> Generator[Network]:
         put(made.home / ".docker/config.json", "secret\n")
         authority = Authority(made.home / ".docker", "localhost")
         authority.file.chmod(0o644)
-        secure, plain, unlisted = (stack.enter_context(site(folder, one)) for one in (authority, None, None))
+        secure, plain, unlisted = (
+            stack.enter_context(site(tls=one, other=files(folder))) for one in (authority.server, None, None)
+        )
+        plain.routes["/away"] = to(f"http://localhost:{unlisted.port}/x")
         fill(folder, f"https://localhost:{secure.port}")
         put(
             made.root / "hostile/.npmrc",
@@ -181,7 +185,7 @@ REFUSED = {
 
 
 def test_nothing_but_what_is_listed_is_reached(network: Network) -> None:
-    before, names = len(network.secure.visits) + len(network.plain.visits), ["evil.example", "localhost", ""]
+    before, names = len(network.secure.asked) + len(network.plain.asked), ["evil.example", "localhost", ""]
     sent = {name: network.spelt(text) + "\r\n\r\n" for name, (text, _) in REFUSED.items()}
     code = ASK.replace("PROXY_PORT", str(PROXY_PORT)).replace("NAMES", repr(names))
     put(network.server.scene.root / "sent.json", json.dumps(sent))
@@ -191,8 +195,8 @@ def test_nothing_but_what_is_listed_is_reached(network: Network) -> None:
     assert wrong == [], answers
     # The host answers TLS to the name that the tunnel is for; else an alert comes.
     assert [answers[name] for name in names] == ["200 15", "200 16", "200 15"]
-    assert len(network.secure.visits) + len(network.plain.visits) == before
-    assert network.unlisted.visits == []
+    assert len(network.secure.asked) + len(network.plain.asked) == before
+    assert network.unlisted.asked == []
 
 
 def test_one_connection_carries_one_request(network: Network) -> None:
@@ -200,8 +204,8 @@ def test_one_connection_carries_one_request(network: Network) -> None:
     hidden = "GET http://localhost:{unlisted}/ HTTP/1.1\\r\\n\\r\\nGET / HTTP/1.1\\r\\n\\r\\n"
     said = network.bash(f"exec 3<>/dev/tcp/{PROXY[0]}/{PROXY[1]}; printf '{body}{hidden}' >&3; cat <&3")
     assert said.count("HTTP/1.") == 1, said
-    assert network.plain.visits[-1] == "body"
-    assert network.unlisted.visits == []
+    assert network.plain.asked[-1].body == b"body"
+    assert network.unlisted.asked == []
 
 
 def test_what_does_not_use_the_proxy_reaches_nothing(network: Network) -> None:
@@ -220,9 +224,9 @@ def test_what_does_not_use_the_proxy_reaches_nothing(network: Network) -> None:
 
 
 def test_a_refused_host_is_named_with_the_flag_that_allows_it(network: Network) -> None:
-    said = network.bash("curl -sS -L http://localhost:{plain}/to/http://localhost:{unlisted}/x; echo done")
+    said = network.bash("curl -sS -L http://localhost:{plain}/away; echo done")
     assert network.spelt("--allow-domain localhost:{unlisted}") in said, said
-    assert network.unlisted.visits == []
+    assert network.unlisted.asked == []
     assert "--allow-domain" not in network.bash("curl -sS --fail http://localhost:{plain}/simple/tiny/")
     job = network.server.start("curl -sS https://other.example; sleep 60")
     printed = network.server.call("TaskOutput", task_id=job, until="output").text
@@ -236,7 +240,7 @@ def test_the_configuration_of_a_hostile_workspace_leads_nowhere(network: Network
         "PIP_CONFIG_FILE=pip.conf python3 -m pip download --retries 0 tiny",
     ):
         assert "exit status" in network.server.bash(f"cd hostile && {script} 2>&1", timeout=120_000), script
-    assert network.unlisted.visits == []
+    assert network.unlisted.asked == []
 
 
 def test_many_and_slow_connections_keep_nobody_from_the_network(network: Network) -> None:
@@ -265,9 +269,9 @@ def test_the_proxy_is_held(network: Network) -> None:
     job = network.server.start(tunnel(network.secure.port))
     assert "200" in network.server.call("TaskOutput", task_id=job, until="output").text
     rows = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()]
-    # Other tests may use the same port for connections elsewhere.
-    ends = [f":{port:04X}" for port in (network.secure.peers[-1], network.secure.port)]
-    (inode,) = (row[9] for row in rows if row[1].endswith(ends[0]) and row[2].endswith(ends[1]))
+    # Other tests may use the same port for connections elsewhere; 01 is an established one.
+    end = f"0100007F:{network.secure.port:04X}"
+    (inode,) = (row[9] for row in rows if row[2:4] == [end, "01"])
     (pid,) = holders(lambda link: link == f"socket:[{inode}]")
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     network.server.call("TaskStop", task_id=job)
@@ -275,7 +279,7 @@ def test_the_proxy_is_held(network: Network) -> None:
 
 
 async def test_a_refusal_is_told_to_its_session_and_every_connection_is_in_the_audit_log_at_the_end() -> None:
-    with scene(USERS[0]) as made, site(made.root) as used, site(made.root) as held:
+    with scene(USERS[0]) as made, site() as used, site() as held:
         flags = ["--network", "hosts"]
         flags += [word for one in (used, held) for word in ("--allow-domain", f"localhost:{one.port}")]
         setup = live.Setup(root=made.root, home=made.base, around=as_user(made), flags=flags)

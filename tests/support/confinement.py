@@ -6,6 +6,7 @@ that they cannot even see proves nothing.
 
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -30,7 +31,6 @@ NOBODY = 65534
 USERS = ("root", "unprivileged") if os.geteuid() == 0 else ("unprivileged",)
 BY_USER = [pytest.param(user, id=user, marks=pytest.mark.xdist_group(user)) for user in USERS]
 """One process of the test runner runs all tests of a file for a user, so that they share servers."""
-
 
 _FOR_ONE = {
     gate: [
@@ -152,20 +152,16 @@ def scene(user: str) -> Generator[Scene]:
         for folder in (made.root, made.outside, made.home, made.state, base / "run"):
             folder.mkdir()
         made.state.chmod(0o700)
-        _outside(made)
+        for name in ("target", "x", "kept"):
+            put(made.outside / name, "outside\n")
+        for name in (".bashrc", ".profile", ".gitconfig"):
+            put(made.home / name, "# at home\n")
+        put(made.home / ".config/plain", "at home\n")
         _workspace(made.root)
         # The one of the environment may lie where commands see nothing.
         shutil.copy(RIPGREP, base / "run/rg")
         made.own()
         yield made
-
-
-def _outside(made: Scene) -> None:
-    for name in ("target", "x", "kept"):
-        put(made.outside / name, "outside\n")
-    for name in (".bashrc", ".profile", ".gitconfig"):
-        put(made.home / name, "# at home\n")
-    put(made.home / ".config/plain", "at home\n")
 
 
 def _workspace(root: Path) -> None:
@@ -347,7 +343,7 @@ def servers_when_needed() -> Generator[Callable[[str, str], Server]]:
         def server(user: str, mode: str) -> Server:
             if (user, mode) not in started:
                 made = stack.enter_context(scene(user))
-                started[user, mode] = stack.enter_context(serving(made, *mode.split()))
+                started[user, mode] = stack.enter_context(serving(made, *shlex.split(mode)))
             return started[user, mode]
 
         yield server
