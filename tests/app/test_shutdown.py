@@ -139,9 +139,6 @@ async def test_a_server_at_a_terminal_ends_though_a_thread_waits_for_input(setup
     assert outcomes(setup.home) == [("bash", "cancelled")]
 
 
-# --- while starting --------------------------------------------------------------------------------------
-
-
 SWALLOWING = """
 import os, signal, sys, weakref
 
@@ -213,9 +210,6 @@ async def test_a_signal_at_any_moment_of_the_start_ends_the_server_and_leaves_no
     assert faults == []
 
 
-# --- what does not come to an end ------------------------------------------------------------------------
-
-
 def sleeps(pid: int) -> int:
     """How often threads of this process, all but its first, have waited for something."""
     others = (task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid))
@@ -238,9 +232,6 @@ async def test_a_call_that_cannot_be_cancelled_does_not_hold_the_end_up(setup: S
             server.process.send_signal(signal.SIGTERM)
             assert await server.ended() == 143
     assert outcomes(setup.home) == [("TodoWrite", "output"), ("TodoWrite", "cancelled")]
-
-
-# --- a second signal, and an ignored one -----------------------------------------------------------------
 
 
 class Left(BaseException):
@@ -297,9 +288,6 @@ async def test_a_signal_that_the_parent_has_ignored_stays_ignored() -> None:
         assert await run_until_shutdown(work, nothing, leave) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-# --- a cancelled call, and a server that is killed -------------------------------------------------------
 
 
 async def gone(family: Family) -> None:

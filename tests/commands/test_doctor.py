@@ -76,9 +76,6 @@ def findings(printed: subprocess.CompletedProcess[str]) -> dict[str, dict[str, s
     return {finding["what"]: finding for finding in json.loads(printed.stdout)["findings"]}
 
 
-# --- this machine ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class Examined:
     """What the doctor said of a server in read-only with a config file, programs and secrets."""
@@ -483,9 +480,6 @@ def test_a_summary_is_one_short_line_that_names_what_is_degraded() -> None:
     assert "degraded" in summary(replace(HELD, filters_syscalls=False))
     assert "refused (commands)" in summary(replace(HELD, command_sandbox="none"))
     assert "unconfined" in summary(replace(HELD, mode=Permission.DANGER_FULL_ACCESS))
-
-
-# --- looking at a machine --------------------------------------------------------------------------------
 
 
 MOUNTS = r"""/dev/a / ext4 rw 0 0

@@ -106,9 +106,6 @@ async def call(server: Dispatcher, name: str, **arguments: Any) -> Result:
         return await server.call(name, arguments, Person())
 
 
-# --- build_tool ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.requirement("TU-01..TU-07", "TU-16", "SW-36", "SW-48")
 async def test_the_tutorials_example_works_in_its_own_loop_and_in_the_server(tmp_path: Path) -> None:
     tool = ToolRegistry().register(searching()).get("search_code")
@@ -231,9 +228,6 @@ def test_a_wrong_definition_is_refused_when_it_is_made() -> None:
             build_tool({name: value for name, value in definition.items() if name != key})
 
 
-# --- define_tool -----------------------------------------------------------------------------------------
-
-
 class City(BaseModel):
     name: str = Field(description="Which.", alias="city_name")
     days: int = Field(default=1, ge=1)
@@ -353,9 +347,6 @@ async def test_an_output_is_reported_as_text_or_json_or_a_picture(tmp_path: Path
     assert (await call(served(tmp_path, unsayable), "search_code", pattern="x")).error == "internal"
 
 
-# --- in the server ---------------------------------------------------------------------------------------
-
-
 class Named(Args):
     path: WorkspacePath
 
@@ -396,9 +387,6 @@ async def test_rules_match_every_text_in_its_arguments_as_it_was_sent(tmp_path: 
     assert (await call(server, "open_it", path="other")).text == "other"
 
 
-# --- registry --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.requirement("TU-10", "TU-11")
 def test_registering_gives_a_new_registry_in_which_each_name_is_known_once() -> None:
     empty = ToolRegistry()
@@ -426,9 +414,6 @@ def test_every_form_tells_what_its_reader_expects() -> None:
     assert listed[0]["inputSchema"] == {**PATTERN, "additionalProperties": False}
     hints = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": True}
     assert listed[2]["annotations"] == hints
-
-
-# --- pools -----------------------------------------------------------------------------------------------
 
 
 def names(pool: ToolPool) -> list[str]:
@@ -478,9 +463,6 @@ def test_lists_choose_tools() -> None:
     assert (len(pool), pool[:]) == (0, ())
     assert pool.diagnostics == ("no tool is called z", "no tool is left: the lists allow none of them")
     assert filter_tools(pool_of("a"), None, ["a"]).diagnostics[-1].startswith("no tool is left")
-
-
-# --- restrictions ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("SW-84", "SW-85")

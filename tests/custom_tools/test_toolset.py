@@ -162,8 +162,6 @@ async def test_what_no_toolset_can_be_is_refused_and_leaves_nothing_running(
     assert children() == before
 
 
-# --- hooks -----------------------------------------------------------------------------------------------
-
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
 

@@ -110,9 +110,6 @@ def no_left_overs(folder: Path) -> bool:
     return not [path for path in folder.rglob("*") if ".mcp-toolserver-" in path.name]
 
 
-# --- opening ---------------------------------------------------------------------------------------------
-
-
 RESOLVED: dict[str, str | int] = {
     "f": "f",
     "src": "src",
@@ -214,9 +211,6 @@ def test_a_walk_refuses_trees_deeper_than_it_may_hold_open(ws: Path) -> None:
     assert workspace.canonical("d/d/d") == "d/d/d"
 
 
-# --- paths -----------------------------------------------------------------------------------------------
-
-
 def test_paths_are_relative_to_the_first_root_and_absolute_in_others(tmp_path: Path, resolver: Walk) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -273,9 +267,6 @@ def test_a_path_that_became_a_link_after_the_decision_is_refused(ws: Path, works
     os.close(workspace.open_file(workspace.canonical("src/main.py")))
 
 
-# --- rules and the server's own folder -------------------------------------------------------------------
-
-
 async def test_what_a_rule_hides_is_neither_read_nor_written(ws: Path, resolver: Walk) -> None:
     (ws / "secret").mkdir()
     (ws / "secret/key").write_bytes(b"key")
@@ -327,9 +318,6 @@ async def test_the_servers_own_folder_is_read_but_never_written(ws: Path, tmp_pa
     inside = replace(Workspace([str(tmp_path)]), readable=(str(own),))
     for spelling in ("own/x.txt", f"{tmp_path}/own/x.txt", "own/new"):
         await refuses(Denied, ConfinedFiles(inside, may_write=True).write(inside.canonical(spelling), b""))
-
-
-# --- narrower views --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -461,9 +449,6 @@ async def test_turns_are_forgotten_when_nobody_waits() -> None:
         async with locks.hold("c"):
             await anyio.sleep_forever()
     assert len(locks._locks) == 0
-
-
-# --- writing ---------------------------------------------------------------------------------------------
 
 
 async def test_a_new_file_gets_its_parents_and_the_usual_mode(ws: Path, files: ConfinedFiles) -> None:

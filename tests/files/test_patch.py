@@ -63,9 +63,6 @@ def update(*lines: str) -> str:
     return envelope("*** Update File: f", *lines)
 
 
-# --- there and back --------------------------------------------------------------------------------------
-
-
 @given(LINES, ENDS, LINES, ENDS)
 def test_a_diff_of_ours_applied_to_the_old_text_gives_the_new(
     old: list[str], old_end: str, new: list[str], new_end: str
@@ -110,8 +107,6 @@ def test_no_text_makes_the_reader_fail_otherwise_than_by_saying_why(text: str) -
         else:
             assert patch.sections
 
-
-# --- git -------------------------------------------------------------------------------------------------
 
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false")
 
@@ -209,8 +204,6 @@ def test_the_names_of_files_are_read_as_git_and_diff_write_them() -> None:
     assert {text: name(text) for text in NAMES} == NAMES
 
 
-# --- what cannot be read ---------------------------------------------------------------------------------
-
 OF_MODE = "diff --git a/f b/f\nindex 1..2 {}\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-x\n+y\n"
 UNREADABLE = {
     "nothing": ("", "names no file"),
@@ -253,8 +246,6 @@ def test_a_patch_that_cannot_be_read_is_refused_with_the_reason() -> None:
             wrong[case] = str(refused.value)
     assert wrong == {}
 
-
-# --- hunks that do not fit exactly -----------------------------------------------------------------------
 
 TEXT = "".join(f"line {number}\n" for number in range(1, 21))
 SIX = " line 5\n-line 6\n+six\n line 7\n\n"
@@ -362,8 +353,6 @@ def test_a_hunk_is_put_where_it_fits_and_what_differs_is_reported() -> None:
     assert wrong == []
 
 
-# --- hunks that fit nowhere ------------------------------------------------------------------------------
-
 NEAR = {
     "indentation": ("  x = 1\n", "-    x = 1\n+x = 2\n", "indentation"),
     "part-of-first": ("a\n  x = 1\n", "-x = 1\n+x = 2\n", 'line 2 of the file is "  x = 1"'),
@@ -399,9 +388,6 @@ def test_a_hunk_that_fits_nowhere_or_in_several_places_is_refused_with_the_neare
     messages = [refusal(text, patch) for text, patch, _ in UNFIT]
     assert [(one, why) for one, (_, _, why) in zip(messages, UNFIT, strict=True) if why not in one] == []
     assert not any("old_string" in message for message in messages)
-
-
-# --- several files ---------------------------------------------------------------------------------------
 
 
 def test_each_section_works_on_what_those_before_it_have_left() -> None:
@@ -503,9 +489,6 @@ def test_text_around_a_patch_is_left_out() -> None:
     assert only(f"Here it is:\n```\n*** Begin Patch\n{body}*** End Patch\n```\nDone.").path == "f"
     assert only(f"Here:\n```diff\n{HEAD}@@ -1 +1 @@\n-1\n+2\n```\nDone.").path == "f"
     assert len(parse(f"Subject: x\n\n{HEAD}@@ -1 +1 @@\n-1\n+2\n-- \n2.40\n").sections[0].hunks[0].lines) == 2
-
-
-# --- diffs of our own ------------------------------------------------------------------------------------
 
 
 @given(st.text(alphabet="ab\n", max_size=60), st.text(alphabet="ab\n", max_size=60), st.integers(0, 400))

@@ -46,9 +46,6 @@ async def refusal(root: Path, name: str, content: bytes, *, kind: str = "invalid
     return result.text
 
 
-# --- PDF -------------------------------------------------------------------------------------------------
-
-
 def operators(*lines: str) -> bytes:
     """A page's drawing of lines of text."""
     drawn = "".join(f"({line}) Tj 0 -20 Td " for line in lines)
@@ -157,9 +154,6 @@ async def test_a_page_that_names_itself_does_not_go_on_for_ever(root: Path) -> N
     assert (await shown(root, "f.pdf", pdf(b"/X Do", form=b"/X Do"))).error is None
 
 
-# --- Word ------------------------------------------------------------------------------------------------
-
-
 def document(fill: Callable[[Any], object]) -> bytes:
     made = docx.Document()
     fill(made)
@@ -217,9 +211,6 @@ async def test_a_wide_cell_costs_no_more_than_it_says(root: Path) -> None:
         cell._tc.get_or_add_tcPr().get_or_add_gridSpan().val = 2_000_000_000
 
     assert (await shown(root, "f.docx", document(fill))).text == "1\tx"
-
-
-# --- Excel -----------------------------------------------------------------------------------------------
 
 
 def workbook(fill: Callable[[Any], object]) -> bytes:
@@ -293,9 +284,6 @@ async def test_one_text_in_many_cells_does_not_grow_without_bound(root: Path) ->
 
     result = await shown(root, "f.xlsx", workbook(fill), offset=256)
     assert "[the workbook goes on at row 257; only so much of it is read]" in result.text
-
-
-# --- packages --------------------------------------------------------------------------------------------
 
 
 def changed(content: bytes, changes: Mapping[str, Callable[[bytes], bytes]]) -> bytes:
@@ -375,9 +363,6 @@ async def test_entities_are_not_resolved_from_outside_nor_blown_up(root: Path, n
             text = await refusal(root, name, changed(content, {part: declare}))
             assert "document type" in text
             assert "SECRET" not in text
-
-
-# --- the extra -------------------------------------------------------------------------------------------
 
 
 async def test_without_the_extra_the_answer_names_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,9 +69,6 @@ def server(tmp_path: Path) -> Server:
     return Server(tmp_path)
 
 
-# --- what may be replaced unseen -------------------------------------------------------------------------
-
-
 async def test_a_file_that_was_not_read_keeps_its_text(server: Server) -> None:
     file = server.file("notes.md")
     before = file.stat()
@@ -149,9 +146,6 @@ async def test_other_hard_links_keep_the_old_content_and_each_tool_says_so(serve
         assert other.read_bytes() == before
 
 
-# --- how it comes back -----------------------------------------------------------------------------------
-
-
 async def test_a_replaced_content_is_read_and_restored_from_the_answer(server: Server) -> None:
     content = "é\r\n\0\n".encode() + b"\xff" * 100
     file = server.file("a.bin", content)
@@ -206,9 +200,6 @@ async def test_nothing_is_kept_where_nothing_is_replaced_or_a_write_fails(server
     assert server.kept() == []
 
 
-# --- whose it is -----------------------------------------------------------------------------------------
-
-
 async def test_a_content_goes_back_to_its_own_file_only_and_cannot_be_written(server: Server) -> None:
     file = server.file("notes.md")
     answer = await server.text("write_file", path="notes.md", content=OTHER, overwrite=True)
@@ -231,9 +222,6 @@ async def test_the_end_of_a_session_ends_its_undo_and_leaves_the_contents_to_the
     await server.refusal("not_found", "write_file", "one", path="notes.md", restore=handle(answer))
     await server.refusal("denied", "read_file", "one", path=shown_path(answer))
     assert Path(shown_path(answer)).read_text(encoding="utf-8") == TEXT
-
-
-# --- what is not kept ------------------------------------------------------------------------------------
 
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
@@ -292,9 +280,6 @@ async def test_a_state_folder_that_is_not_private_keeps_nothing(
     assert file.read_text(encoding="utf-8") == TEXT
     assert "not kept" in await server.text("write_file", path="notes.md", content=OTHER, overwrite=True)
     assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-# --- bounds, and who may look ----------------------------------------------------------------------------
 
 
 async def test_everything_is_private(server: Server) -> None:

@@ -245,8 +245,6 @@ async def test_many_questions_at_once_are_answered_by_one_server(at: LspTool) ->
     assert len(at.started) == started
 
 
-# --- changes: renames, code actions and formatting --------------------------------------------------------
-
 FILES = {
     "py/pyproject.toml": "",
     "py/figures.py": '"""Figures."""\n\n\ndef trebled(x: float) -> float:\n    return x * 2  # trebled\n',

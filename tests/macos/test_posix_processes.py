@@ -52,9 +52,6 @@ def layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_client, "process_layer", lambda: "posix")
 
 
-# --- checks -----------------------------------------------------------------------------------------------
-
-
 def test_a_check_is_answered_at_once_also_in_a_row() -> None:
     with broker() as at, asked(at, "sleep 100") as command:
         assert command.next() == {"started": True}
@@ -63,8 +60,6 @@ def test_a_check_is_answered_at_once_also_in_a_row() -> None:
         command.control.send(b"anything else")
         assert command.end()[0] == {"status": 137, "reason": "stopped"}
 
-
-# --- the list of processes ---------------------------------------------------------------------------------
 
 MACOS = b"""\
     1     0 Ss    16032   1:02.03 Mon Nov  2 08:14:57 2026     /sbin/launchd
@@ -110,8 +105,6 @@ def test_a_list_that_cannot_be_had_is_an_error(tmp_path: Path, monkeypatch: pyte
             list_processes((str(place),))
     assert descriptors() <= before
 
-
-# --- who belongs to a command ------------------------------------------------------------------------------
 
 NOW = 1_000_000.0
 ME, PARENT = os.getpid(), os.getppid()
@@ -176,9 +169,6 @@ def test_the_dead_that_we_are_about_to_wait_for_do_not_count() -> None:
     rows = listed(one(CHILD, ME, dead=True), one(DAEMON, CHILD, dead=True))
     usage = used_by({pid: rows[pid] for pid in (CHILD, DAEMON)})
     assert (usage.processes, usage.memory, usage.cpu_seconds) == (1, 2, 2.0)
-
-
-# --- killing -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -107,9 +107,6 @@ EVERY = {**COMMANDS, **HELPERS}
 SYSTEM_READERS = {**COMMANDS, "git": GIT_READING}
 
 
-# --- files -------------------------------------------------------------------------------------------------
-
-
 def test_the_roots_are_written_in_workspace_write_only() -> None:
     for path in ("/Users/u/work/a", "/Users/u/work", "/Users/u/other/b/c", "/Users/u/work/x.git",
                  "/Users/u/work/.github/workflows/ci.yml", "/Users/u/work/git/hooks",
@@ -202,8 +199,6 @@ def test_a_root_may_be_the_top_and_devices_and_secrets_stay_hidden() -> None:
     assert not judge.reads("/Users/u/Library/Containers/else")
 
 
-# --- protected names ---------------------------------------------------------------------------------------
-
 SPELLINGS = {
     "itself": ".git",
     "below": ".git/hooks/pre-commit",
@@ -283,9 +278,6 @@ def test_a_root_that_lies_in_a_folder_of_a_protected_name_is_written() -> None:
         assert not judge.writes_at("/Users/u/.vscode/tasks.json")
 
 
-# --- searches ----------------------------------------------------------------------------------------------
-
-
 def test_a_search_reads_its_folder_and_what_it_needs_to_start_and_runs_and_writes_nothing_else() -> None:
     for path in ("/Users/u/work", "/Users/u/work/a", "/usr/lib/dyld", "/opt/homebrew/bin/rg",
                  "/System/Library/x", "/Users/u/state/rg.conf", "/dev/null"):  # fmt: skip
@@ -301,9 +293,6 @@ def test_a_search_reads_its_folder_and_what_it_needs_to_start_and_runs_and_write
     for path in (TEMPORARY, "/Users/u/work/a", "/Users/u/state/rg.conf"):
         assert not SEARCHING.writes_at(path)
     assert not SEARCHING.allows("system-socket", kind="AF_UNIX")
-
-
-# --- everything but files ----------------------------------------------------------------------------------
 
 
 def test_only_devices_that_programs_expect_are_written_and_terminals_are_their_own() -> None:
@@ -372,8 +361,6 @@ def test_what_has_no_profile_is_refused() -> None:
             _ = judge.line
 
 
-# --- the command line --------------------------------------------------------------------------------------
-
 HOSTILE = (
     *('/Users/u/a")(allow default)("', "/Users/u/a) (allow file-write*", "/Users/u/a\n(allow default)"),
     *("/Users/u/größe/\N{SNOWMAN}", "/Users/u/back\\slash", "/Users/u/a;comment", '/Users/u/#"raw'),
@@ -413,8 +400,6 @@ def test_a_thousand_roots_fit_and_too_many_hidden_paths_are_an_error_without_one
     with pytest.raises(ValueError, match="bytes of arguments"):
         _ = judge.line
 
-
-# --- the lock of the server's own process -----------------------------------------------------------------
 
 WANTED = ServerProfile(
     mode="workspace-write",

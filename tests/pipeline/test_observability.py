@@ -54,9 +54,6 @@ def echoing(folder: Path, **options: Any) -> Dispatcher:
     return replace(dispatcher(machine(folder), tool(echo, Word, name="echo")), **options)
 
 
-# --- one id ----------------------------------------------------------------------------------------------
-
-
 TRACEPARENTS: dict[object, str] = {
     f"00-{TRACE}-{SPAN}-01": CLIENTS_OWN,
     f"cc-{TRACE}-{SPAN}-00": CLIENTS_OWN,  # a later version
@@ -101,9 +98,6 @@ async def test_one_id_is_in_the_answer_the_audit_log_and_the_log_also_when_an_ob
     assert ids[2] in results[2].text
     assert "a bug" in caplog.text
     assert "a bug" not in results[2].text
-
-
-# --- who gets a record -----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -171,9 +165,6 @@ async def test_an_observer_that_fails_does_not_stop_a_cancellation(tmp_path: Pat
     assert scope.cancelled_caught
 
 
-# --- lines -----------------------------------------------------------------------------------------------
-
-
 async def test_a_line_of_text_shows_nothing_that_was_sent_and_no_control_character(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -202,9 +193,6 @@ def test_an_error_is_one_line_of_json() -> None:
     assert "\n" not in line
     assert (record["level"], record["logger"], record["message"]) == ("error", "n", "it\u202e\nfailed")
     assert record["exception"].endswith("ValueError: of what\nexactly")
-
-
-# --- a server --------------------------------------------------------------------------------------------
 
 
 CALLS: tuple[tuple[str, dict[str, Any], str], ...] = (
@@ -297,9 +285,6 @@ async def test_an_http_server_announces_itself_in_json(tmp_path: Path) -> None:
     with serving(Setup.below(tmp_path, "read-only", "--log-format", "json"), "http") as url:
         assert url.startswith("http://127.0.0.1:")
         assert url.endswith('"}'), "the line is JSON"
-
-
-# --- how it is set up ------------------------------------------------------------------------------------
 
 
 STARTED = """

@@ -76,9 +76,6 @@ async def started(server: Dispatcher, language: str, code: str = "1;") -> str:
     return handle(await repl(server, language, code, session="new"))
 
 
-# --- one piece of code ------------------------------------------------------------------------------------
-
-
 PRINTED = [
     ("Python", "print(6 * 7)", "42\n"),
     ("node", "process.exit(3)", "(no output)\n[exit status 3]"),
@@ -162,9 +159,6 @@ async def test_what_makes_no_sense_is_refused_and_the_error_names_what_to_do(ser
         assert result.error == "invalid_input", arguments
     assert "code must not be empty" in (await repl(server, "js", " ")).text
     assert "use python, javascript or shell" in (await repl(server, "ruby", "1")).text
-
-
-# --- sessions ---------------------------------------------------------------------------------------------
 
 
 KEPT_STATE = [
@@ -257,8 +251,6 @@ async def test_a_value_with_a_picture_comes_with_its_text(server: Dispatcher, py
         assert result.images == (), name
         assert "[pictures left out, as too many, too large or damaged: 1]" in result.text, name
 
-
-# --- time -------------------------------------------------------------------------------------------------
 
 LOSES_THE_FIRST = """bash -c 'trap "trap - INT" INT; while :; do sleep 100; done'"""
 """The next interrupt is sent after half of the time that code has to stop."""
@@ -389,9 +381,6 @@ async def test_cancelling_the_one_call_of_a_session_that_was_not_to_stay_leaves_
         assert KEPT.findall((await repl(server, "shell", "echo", person, session="new")).text) == []
 
 
-# --- handles ----------------------------------------------------------------------------------------------
-
-
 async def test_a_handle_that_was_never_given_finds_nothing(server: Dispatcher) -> None:
     mine = await started(server, "shell", "x=1")
     for session in ("repl_" + "0" * 32, "old", "NEW"):
@@ -492,9 +481,6 @@ async def test_code_may_end_its_session(server: Dispatcher) -> None:
     assert "the session ended with exit status 137]" in result.text
 
 
-# --- limits and sandbox -----------------------------------------------------------------------------------
-
-
 async def test_a_session_that_takes_too_much_memory_is_killed(tmp_path: Path) -> None:
     async with workshop(tmp_path, command_memory=300) as server:
         session = await started(server, "python", "x = 1")
@@ -564,9 +550,6 @@ async def test_what_is_printed_between_two_calls_comes_with_the_next(
     go.touch()
     await until(done.exists)
     assert "late\nnow\n" in (await repl(server, "shell", "echo now", session=session)).text
-
-
-# --- what is missing --------------------------------------------------------------------------------------
 
 
 async def test_a_missing_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

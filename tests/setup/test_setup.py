@@ -118,9 +118,6 @@ def files_in(folder: Path) -> set[str]:
     }
 
 
-# --- adding and removing ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "name",
     ["claude-code", *(pytest.param(name, marks=pytest.mark.long) for name in ("codex", "goose", "vscode"))],
@@ -308,9 +305,6 @@ def test_without_a_yes_nothing_is_written_and_a_server_that_does_not_start_is_re
     assert "no_such_tool" in wrong.stderr
 
 
-# --- files that are not changed --------------------------------------------------------------------------
-
-
 def test_a_broken_or_read_only_file_is_left_untouched_with_a_message_that_names_it(
     home: Path, project: Path
 ) -> None:
@@ -368,9 +362,6 @@ def test_another_server_of_the_same_name_is_neither_replaced_nor_removed(home: P
     assert file.read_text(encoding="utf-8") == before
     assert setup("claude-code", *HTTP, "--name", "mine", "--yes", home=home).returncode == 0
     assert json.loads(file.read_text(encoding="utf-8"))["mcpServers"].keys() == {"toolserver", "mine"}
-
-
-# --- requests that are wrong -----------------------------------------------------------------------------
 
 
 WRONG: tuple[tuple[str, ...], ...] = (
@@ -439,9 +430,6 @@ def test_on_a_terminal_the_change_is_written_after_a_yes(answer: str, written: b
     os.close(outer)
     assert process.returncode == (0 if written else 1)
     assert (home / ".claude.json").exists() == written
-
-
-# --- the program -----------------------------------------------------------------------------------------
 
 
 TEMPORARY = {

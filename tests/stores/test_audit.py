@@ -106,9 +106,6 @@ async def forever(_: Args, __: Runtime) -> Output:
     raise AssertionError
 
 
-# --- one line a call -------------------------------------------------------------------------------------
-
-
 async def test_a_call_leaves_a_line_that_says_who_did_what_and_how_it_ended(tmp_path: Path) -> None:
     with recording(tmp_path) as at:
         (tmp_path / "root/a").write_text("hello\n", encoding="utf-8")
@@ -237,8 +234,6 @@ async def test_values_are_recorded_when_the_operator_wants_them_also_what_no_too
     assert checked(tmp_path).problems == []
 
 
-# --- values and secrets ----------------------------------------------------------------------------------
-
 SECRETS: dict[str, tuple[JsonValue, JsonValue]] = {
     "by-name": (
         {"API_KEY": "x", "user": "me", "nested": [{"password": 1}]},
@@ -281,9 +276,6 @@ def test_blanking_takes_linear_time() -> None:
     """It would take hours if it did not."""
     for piece in STARTS:
         assert redacted(piece * (rounds(100_000, 1_000_000) // len(piece)))
-
-
-# --- the chain -------------------------------------------------------------------------------------------
 
 
 def only_file(folder: Path) -> Path:
@@ -417,8 +409,6 @@ def test_a_head_is_of_constant_length_and_read_back() -> None:
     assert len(head.encode()) == len(ChainHead().encode()) == 256
     assert ChainHead.decode(head.encode()) == head
 
-
-# --- when it cannot be written ---------------------------------------------------------------------------
 
 RECORDED = """
 import anyio, json
@@ -623,9 +613,6 @@ def test_a_log_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "state/audit/000001.jsonl").mkdir()
     opened(tmp_path).close()
     assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-# --- the command -----------------------------------------------------------------------------------------
 
 
 Show = Callable[..., Any]

@@ -194,9 +194,6 @@ async def test_parallel_first_uses_share_one_session(state: Path, outputs: Outpu
     assert len(os.listdir(folder)) == 10
 
 
-# --- bounds ----------------------------------------------------------------------------------------------
-
-
 def saved(state: Path) -> list[Path]:
     return sorted((state / "sessions").glob("*/outputs/*/*.txt"))
 

@@ -79,9 +79,6 @@ async def test_a_pdf_is_shown_page_by_page_unless_it_is_damaged(tmp_path: Path) 
         assert damaged.error == "invalid_input"
 
 
-# --- reading on ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.requirement("GR-54")
 async def test_a_long_page_is_read_in_parts_that_together_are_the_whole(tmp_path: Path) -> None:
     whole = "".join(f"line {number} ä\n" for number in range(40_000))
@@ -132,9 +129,6 @@ async def test_a_prompt_picks_the_parts_that_share_its_words_if_any_do(tmp_path:
     assert "no part shares a word with the prompt" in whole
     assert "## Installing" in inside(whole)
     assert "## Removing" in inside(whole)
-
-
-# --- statuses --------------------------------------------------------------------------------------------
 
 
 STATUSES: Mapping[int, str] = {
@@ -202,9 +196,6 @@ async def test_who_can_be_reached_at_no_address_is_said(tmp_path: Path) -> None:
     assert "no name server answered" in result.text
 
 
-# --- headers, redirects, rules ---------------------------------------------------------------------------
-
-
 async def test_headers_go_to_the_site_they_are_for_and_not_to_another(tmp_path: Path) -> None:
     cookie = {"location": "/end", "set-cookie": "x=y; Path=/"}
     near = page(status=302, headers=cookie)
@@ -249,9 +240,6 @@ async def test_a_redirect_is_decided_by_the_rules_like_the_first_address(tmp_pat
             assert (outside.pages == ["/", "/end"]) is (error is None), policy
 
 
-# --- robots.txt ------------------------------------------------------------------------------------------
-
-
 ROBOTS: Mapping[str, tuple[int, str, str | None]] = {
     "refused": (200, "User-agent: *\nDisallow: /", "denied"),
     "other pages refused": (200, "User-agent: *\nDisallow: /other", None),
@@ -281,9 +269,6 @@ async def test_the_site_of_a_redirect_is_asked_too(tmp_path: Path) -> None:
     with two_sites(tmp_path, {"/": to("http://other.example/end")}, refusing) as (made, _, second):
         assert (await made.call("WebFetch", url="http://good.example/")).error == "denied"
     assert second.pages == []
-
-
-# --- what is kept ----------------------------------------------------------------------------------------
 
 
 async def test_a_page_that_did_not_change_is_not_sent_again(tmp_path: Path) -> None:

@@ -41,9 +41,6 @@ async def refused(made: Bench, url: str) -> None:
     assert SECRET not in result.text
 
 
-# --- spellings of addresses ------------------------------------------------------------------------------
-
-
 SPELLINGS = (
     # SSRF01 to SSRF08, SSRF10 to SSRF15, SSRF24.
     *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "localhost"),
@@ -81,9 +78,6 @@ def test_an_address_that_is_not_of_the_public_internet_is_known() -> None:
     assert [address for address, found in classes.items() if found == "public"] == []
     for address in ("8.8.8.8", PUBLIC, OTHER, "172.32.0.1", "2606:4700::1111", "2a00:1450::8a"):
         assert address_class(ipaddress.ip_address(address)) == "public", address
-
-
-# --- names -----------------------------------------------------------------------------------------------
 
 
 INSIDE: Mapping[str, tuple[str, ...]] = {
@@ -137,9 +131,6 @@ async def test_only_so_many_names_are_looked_up_in_a_minute(tmp_path: Path) -> N
     assert len(internet.looked_up) == 60
 
 
-# --- redirects -------------------------------------------------------------------------------------------
-
-
 LOCATIONS = (
     # SSRF29 and SSRF30, a port of no web server, and a password.
     *("http://127.0.0.1/", "http://private.example/", "//10.0.0.1/"),
@@ -188,9 +179,6 @@ async def test_a_redirect_from_https_to_http_is_refused(tmp_path: Path, authorit
         assert plain.pages == []
 
 
-# --- forms of addresses ----------------------------------------------------------------------------------
-
-
 DOUBTFUL = (
     # SSRF33: two hosts to choose from.
     *("http://user:pw@good.example/", "http://good.example@127.0.0.1/"),
@@ -216,9 +204,6 @@ async def test_an_address_of_a_doubtful_form_is_refused(tmp_path: Path) -> None:
         assert "fine" in await made.text("WebFetch", url="http://good.example/")
 
 
-# --- this machine ----------------------------------------------------------------------------------------
-
-
 async def test_the_public_address_of_this_machine_is_not_fetched(tmp_path: Path) -> None:
     """SSRF37."""
     with site({"/": page(SECRET)}) as service:
@@ -242,8 +227,6 @@ async def test_no_proxy_of_the_environment_is_used(tmp_path: Path, monkeypatch: 
         assert "direct" in await made.text("WebFetch", url=service.url)
         assert proxy.asked == []
 
-
-# --- size and time ---------------------------------------------------------------------------------------
 
 MB = 1_000_000
 
@@ -293,9 +276,6 @@ def _slowly(reply: Reply) -> Iterator[bytes]:
         yield b""
 
 
-# --- encrypted connections -------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path, "sealed.example")
@@ -322,9 +302,6 @@ async def test_the_certificate_is_checked_for_the_name_though_an_address_is_dial
         assert result.error == "unavailable"
         assert "certificate" in result.text
         assert len(service.asked) == asked
-
-
-# --- what the operator names -----------------------------------------------------------------------------
 
 
 async def test_with_a_list_of_hosts_no_other_is_fetched(tmp_path: Path) -> None:

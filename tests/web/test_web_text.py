@@ -18,8 +18,6 @@ from mcp_toolserver.tools.web.web_fetch import joined_parts, relevant
 from tests.support.cases import table
 from tests.web.web import Internet, site
 
-# --- robots.txt ------------------------------------------------------------------------------------------
-
 RULES = """
 # of a site
 User-agent: other
@@ -61,9 +59,6 @@ def test_no_file_of_rules_breaks_its_reader(text: str, target: str) -> None:
     allows(parse_robots(text, "x"), f"/{target}")
 
 
-# --- the parts that a question is about ------------------------------------------------------------------
-
-
 @given(st.text(max_size=400), st.text(max_size=40), st.integers(0, 500))
 def test_parts_are_of_the_text_in_order_and_do_not_overlap(text: str, question: str, most: int) -> None:
     parts = relevant(text, question, most)
@@ -90,9 +85,6 @@ def test_a_text_without_headings_is_taken_apart_between_paragraphs_or_anywhere()
     assert all(end - start <= 6_100 for start, end in parts)
 
 
-# --- unpacking -------------------------------------------------------------------------------------------
-
-
 @given(st.binary(max_size=2_000), st.integers(1, 700), st.integers(0, 2_500), st.booleans())
 def test_a_body_is_unpacked_up_to_the_limit_however_it_comes(
     content: bytes, size: int, most: int, packed: bool
@@ -117,9 +109,6 @@ def unpacked(pieces: Sequence[bytes], encoding: str, most: int) -> tuple[bytes, 
 
 def test_what_unpacks_to_nothing_is_bounded_too() -> None:
     assert unpacked([gzip.compress(b"")] * 1_000, "gzip", 10_000) == (b"", False)
-
-
-# --- what is kept ----------------------------------------------------------------------------------------
 
 
 def answer(url: str, size: int) -> WebAnswer:
