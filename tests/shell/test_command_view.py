@@ -435,7 +435,7 @@ def behave(method, number, params, message):
             except OSError:
                 pass
     if number is not None:
-        send(id=number, result={"contents": " ".join(seen)})
+        send(id=number, result={"contents": " ".join(seen)} if seen else None)
 """
 
 
