@@ -1,7 +1,7 @@
 """The whole server as clients meet it: every transport, both eras, every mode."""
 
-import hashlib
 import shutil
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +17,11 @@ from mcp_toolserver.pipeline.registry import discover
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from tests.agents.test_run_task_packet import PACKET
+from tests.notebook.notebooks import PIXEL
 from tests.support.confinement import git
 from tests.support.live import MODES, Setup, SharedServers, connected_to, text
+from tests.support.snapshot import differences, snapshot
 from tests.support.workbench import dispatcher, machine
-
-PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
-    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
-)
 
 NOTEBOOK = (
     '{"cells": [{"cell_type": "code", "execution_count": null, "id": "a", "metadata": {}, "outputs": [],'
@@ -137,7 +134,7 @@ def fill(root: Path) -> None:
             path.unlink()
     (root / "src").mkdir()
     (root / "src/a.py").write_text("print('hello')\n", encoding="utf-8")
-    (root / "src/pixel.png").write_bytes(PNG)
+    (root / "src/pixel.png").write_bytes(b64decode(PIXEL))
     (root / "src/n.ipynb").write_text(NOTEBOOK, encoding="utf-8")
     for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message=first")):
         git(root, *words)
@@ -160,18 +157,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
         return made[mode, config]
 
     return fresh
-
-
-def tree(folder: Path) -> dict[str, tuple[str, int, int]]:
-    """Everything in a folder: content, mode and time of change."""
-    return {
-        str(path.relative_to(folder)): (
-            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
-            path.lstat().st_mode,
-            path.lstat().st_mtime_ns,
-        )
-        for path in sorted(folder.rglob("*"))
-    }
 
 
 def why_not(name: str, mode: str) -> tuple[str, ...]:
@@ -218,7 +203,7 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
     mode: str, transport: str, era: str, in_full: bool, place: Place, shared: SharedServers
 ) -> None:
     setup = place(mode)
-    before = tree(setup.root)
+    before = snapshot(setup.root)
     client = await shared.client(setup, transport, era)
     assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
     assert client.server_info is not None
@@ -247,7 +232,7 @@ async def test_every_tool_is_listed_and_called_as_the_mode_says(
             (image,) = [block for block in result.content if isinstance(block, mcp.ImageContent)]
             assert image.mime_type == "image/png"
     if mode == "read-only":
-        assert tree(setup.root) == before
+        assert differences(before, snapshot(setup.root)) == []
     else:
         assert (setup.root / "new/b.txt").read_text(encoding="utf-8") == "b"
     assert (setup.root / "made-by-shell").exists() == (mode != "read-only")
@@ -302,23 +287,19 @@ async def test_a_clear_yes_from_the_human_lets_one_call_run_and_anything_else_is
     setup, human = place("workspace-write", ASK_WRITES), Human()
     url = shared.url(setup)
     async with connected_to(url, "http", mode=era, elicitation_callback=human) as client:
-        await answers_decide(client, human, setup)
-
-
-async def answers_decide(client: Client, human: Human, setup: Setup) -> None:
-    for name, answer in NOT_CLEARLY_YES.items():
-        human.will_say(answer)
-        refused = await client.call_tool("write_file", WRITE)
-        assert refused.is_error, name
-        assert "approval" in text(refused), name
-        assert len(human.asked) == 1
-        assert not (setup.root / "asked.txt").exists(), name
-    human.will_say(ALLOW, ALLOW)
-    for _ in range(2):
-        assert not (await client.call_tool("write_file", WRITE)).is_error
-    assert len(human.asked) == 2
-    assert "Allow write_file (workspace-write)?\nasked.txt\n" in human.asked[0]
-    assert (setup.root / "asked.txt").read_text(encoding="utf-8") == "x"
+        for name, answer in NOT_CLEARLY_YES.items():
+            human.will_say(answer)
+            refused = await client.call_tool("write_file", WRITE)
+            assert refused.is_error, name
+            assert "approval" in text(refused), name
+            assert len(human.asked) == 1
+            assert not (setup.root / "asked.txt").exists(), name
+        human.will_say(ALLOW, ALLOW)
+        for _ in range(2):
+            assert not (await client.call_tool("write_file", WRITE)).is_error
+        assert len(human.asked) == 2
+        assert "Allow write_file (workspace-write)?\nasked.txt\n" in human.asked[0]
+        assert (setup.root / "asked.txt").read_text(encoding="utf-8") == "x"
 
 
 @pytest.mark.requirement("DA-60", "GR-59", "GR-60")

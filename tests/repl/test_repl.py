@@ -19,13 +19,12 @@ from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.repl.session import SessionLimits
 from mcp_toolserver.runtime.repl.sessions import InterpreterLimits
+from tests.notebook import notebooks
 from tests.support.processes import Daemons, call, until
 from tests.support.workbench import Person
 from tests.support.workshop import INTERPRETER, bubblewrap_apart, program, workshop
 
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
-)
+PIXEL = base64.b64decode(notebooks.PIXEL)
 LANGUAGES = ("python", "javascript", "shell")
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
