@@ -104,7 +104,6 @@ async def without(server: Running, http: httpx.AsyncClient) -> None:
 
 
 async def left(server: Running, message: dict[str, Any], headers: dict[str, str]) -> None:
-    """A call whose client closes the connection."""
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     body = body_of(message)
     given = {name.replace("-", "_"): value for name, value in headers.items()}

@@ -126,7 +126,6 @@ pytestmark = [
 
 
 def fill(root: Path) -> None:
-    """The folder to work in, as new."""
     for path in root.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

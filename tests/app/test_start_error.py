@@ -44,7 +44,6 @@ class Wire:
             os.write(self.client, f"{text}\n".encode())
 
     def answered(self, seconds: float = 60) -> list[dict[str, Any]]:
-        """All answers."""
         start_error.answer(REASON, source=self.source, target=self.target, seconds=seconds)
         self.close("target")
         with os.fdopen(self.answers, "rb", closefd=False) as file:
@@ -59,7 +58,6 @@ def wire() -> Generator[Wire]:
 
 
 def refused(request_id: str | int) -> dict[str, Any]:
-    """The error that carries the reason."""
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32603, "message": REASON}}
 
 
@@ -92,7 +90,6 @@ INVALID: Mapping[str, tuple[str, int]] = {
 
 
 def read_to_its_end(folder: Path, content: bytes) -> list[dict[str, Any]]:
-    """The answers to what lies in a file."""
     source, target = folder / "source", folder / "target"
     source.write_bytes(content)
     with source.open("rb") as reader, target.open("wb") as writer:

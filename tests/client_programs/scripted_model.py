@@ -25,8 +25,6 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call of a tool that the model makes."""
-
     tool: str
     """As the client names it, in Codex `namespace/name`; it is called whether it is offered or not."""
     arguments: Mapping[str, object]
@@ -34,8 +32,6 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a client sent."""
-
     tools: tuple[str, ...]
     """The names of the offered tools; one in a namespace is `namespace/name`."""
     results: tuple[str, ...]
@@ -45,8 +41,6 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the model answers with."""
-
     number: int
     """Unique in this process, for identifiers."""
     name: str = ""
@@ -55,8 +49,6 @@ class Answer:
 
 
 class Messages:
-    """Anthropic messages."""
-
     def request(self, body: Json) -> Request:
         blocks = [block for message in body["messages"] for block in _list(message["content"])]
         results = [block["content"] for block in blocks if block.get("type") == "tool_result"]
@@ -97,8 +89,6 @@ class Messages:
 
 
 class ChatCompletions:
-    """OpenAI chat completions."""
-
     def request(self, body: Json) -> Request:
         results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
         return _request([tool["function"]["name"] for tool in body.get("tools") or []], results, body)
@@ -177,8 +167,6 @@ class Responses:
 
 
 class Gemini:
-    """Gemini's generateContent."""
-
     def request(self, body: Json) -> Request:
         tools = body.get("tools") or []
         names = [declared["name"] for tool in tools for declared in tool.get("functionDeclarations", [])]

@@ -125,7 +125,6 @@ class Home:
 
 
 def script(program: Program, outside: Path) -> list[Call]:
-    """The calls of the turn."""
     arguments: Sequence[tuple[str, Mapping[str, object]]] = (
         ("ls", {}),
         ("read_file", {"path": "a.txt"}),

@@ -46,7 +46,6 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any], Any], object]] = {
 
 
 def faults(step: Step, seen: Mapping[str, Any]) -> list[str]:
-    """What differs."""
     do, expected = step
     return [
         f"{do}: {what} in {seen}"
@@ -100,7 +99,6 @@ def url(setup: Setup) -> Generator[str]:
 
 
 async def outcome(driver: asyncio.subprocess.Process) -> dict[str, Any]:
-    """What came of the next step."""
     assert driver.stdout is not None
     with anyio.fail_after(30):
         line = await driver.stdout.readline()

@@ -102,7 +102,6 @@ CALLS: tuple[tuple[tuple[str, ...], int, str, str], ...] = (
 
 
 def called(root: Path, *words: str) -> int:
-    """The exit status of `call` in this process."""
     state = root.parent / "state"
     invocation = load(["call", *words, "--root", str(root), "--state-dir", str(state)], {})
     app = build_application(invocation.settings, None, HostExecutables(), held_by=None)
@@ -331,7 +330,6 @@ COMPLETIONS = {
 
 
 def script(shell: str, folder: Path) -> Path:
-    """The file with the script for a shell."""
     with (folder / shell).open("wb") as file:
         command = [sys.executable, "-m", "mcp_toolserver", "completion", shell]
         subprocess.run(command, env={**os.environ, "HOME": str(folder)}, stdout=file, check=True)

@@ -51,7 +51,6 @@ def form(message: str, required: Sequence[str] = (), **properties: Mapping[str, 
 
 
 def prompt(text: str, max_tokens: int = 100) -> mcp.CreateMessageRequest:
-    """A question to the client's model."""
     message = mcp.SamplingMessage(role="user", content=words(text))
     return mcp.CreateMessageRequest(
         params=mcp.CreateMessageRequestParams(messages=[message], max_tokens=max_tokens)
@@ -166,7 +165,6 @@ async def over_the_channel(context: Context, request: mcp.ElicitRequest) -> mcp.
 
 
 async def sampled(context: Context, text: str) -> mcp.CallToolResult:
-    """Ask the model of a client with a handshake."""
     metadata = ServerMessageMetadata(related_request_id=context.request_id)
     answer = await context.session.send_request(prompt(text), mcp.CreateMessageResult, metadata=metadata)
     return result(words(f"LLM response: {answer.content}"))

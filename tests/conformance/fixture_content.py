@@ -28,8 +28,6 @@ TEMPLATE = mcp.ResourceTemplate(
 
 
 class SuiteResources(Source):
-    """What the suite reads."""
-
     async def listed(self, visitor: Visitor) -> Sequence[mcp.Resource]:
         return RESOURCES
 
@@ -68,8 +66,6 @@ PROMPTS = (
 
 
 class SuitePrompts(Source):
-    """What the suite gets."""
-
     def prompts(self) -> Sequence[mcp.Prompt]:
         return PROMPTS
 

@@ -52,7 +52,6 @@ class TaskTools:
 
 
 def said(text: str, *, is_error: bool = False) -> Wire:
-    """A result of one text."""
     return {
         "content": [{"type": "text", "text": text}],
         "isError": is_error,

@@ -61,8 +61,6 @@ AT_ONCE = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What the suite said."""
-
     status: int
     said: str
     checks: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -108,7 +106,6 @@ async def suite(url: str, folder: Path, *words: str, seconds: float = 120) -> Ru
 
 
 def checks_in(folder: Path) -> dict[str, list[Mapping[str, Any]]]:
-    """What was checked, by scenario."""
     return {
         re.sub(r"^server-|-\d{4}-\d\d-\d\dT.*", "", found.parent.name): json.loads(found.read_text("utf-8"))
         for found in folder.glob("*/checks.json")
@@ -133,7 +130,6 @@ async def test_the_official_suite_passes(
 
 
 def recorded(state: Path) -> list[Mapping[str, Any]]:
-    """The audit log."""
     files = (state / "audit").glob("*.jsonl")
     return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
 

@@ -36,7 +36,6 @@ def has(*names: str) -> bool:
 
 
 def only(folder: Path, *names: str) -> list[str]:
-    """A PATH with some real programs and no other."""
     for name in names:
         real = next(f"{place}/{name}" for place in PATH if Path(place, name).exists())
         program(folder / "one", name, f'exec {real} "$@"')
@@ -85,12 +84,10 @@ async def desktop_server(
 def on_linux(
     folder: Path, scripts: Mapping[str, str], **more: Any
 ) -> AbstractAsyncContextManager[Dispatcher]:
-    """A server on a display of Linux with these stand-ins."""
     return desktop_server(folder, path=stand_ins(folder, scripts), **{"environ": X, **more})
 
 
 def on_mac(folder: Path, scripts: Mapping[str, str], **more: Any) -> AbstractAsyncContextManager[Dispatcher]:
-    """A server on a Mac with these stand-ins."""
     return desktop_server(folder, path=stand_ins(folder, scripts), environ={}, platform="darwin", **more)
 
 
@@ -111,7 +108,6 @@ def state_of(folder: Path) -> dict[str, Any]:
 
 
 async def refusal(server: Dispatcher, kind: str, words: str, tool: str, /, **arguments: Any) -> str:
-    """The text of a call that must fail like this, with these words in it."""
     result = await call(server, tool, **arguments)
     assert (result.error, words in result.text) == (kind, True), result.text
     return result.text
@@ -129,5 +125,4 @@ def stand_ins(folder: Path, scripts: Mapping[str, str]) -> list[str]:
 
 
 def given(folder: Path) -> list[str]:
-    """The last argument list, with the program's name."""
     return (folder / "argv").read_text(encoding="utf-8").split("\0")[:-1]

@@ -109,7 +109,6 @@ def on_linux(folder: Path, **scripts: str) -> AbstractAsyncContextManager[Dispat
 
 
 def on_mac(folder: Path, **scripts: str) -> AbstractAsyncContextManager[Dispatcher]:
-    """A server with what MAC names, or with these scripts in their place."""
     return desktop.on_mac(folder, MAC | scripts)
 
 

@@ -48,7 +48,6 @@ def accounts() -> dict[str, Any]:
 
 @asynccontextmanager
 async def mac(folder: Path, **state: object) -> AsyncGenerator[Dispatcher]:
-    """A server on a Mac whose Notes hold `accounts()`."""
     script = osascript(folder, "apple_notes.js", {**accounts(), **state})
     async with on_mac(folder, {"osascript": script}) as server:
         yield server
@@ -164,7 +163,6 @@ def answer(folder: Path, said: Mapping[str, object] | str) -> None:
 
 @asynccontextmanager
 async def saying(folder: Path, said: Mapping[str, object] | str = "") -> AsyncGenerator[Dispatcher]:
-    """A server on a Mac whose script gives this answer."""
     answer(folder, said)
     async with on_mac(folder, {"osascript": "cat > {folder}/stdin; cat {folder}/answer"}) as server:
         yield server

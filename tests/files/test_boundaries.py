@@ -48,7 +48,6 @@ def root(tmp_path: Path) -> Path:
 
 
 def filled(arguments: dict[str, Any], path: str) -> dict[str, Any]:
-    """The arguments of a call about `path`."""
     return {
         name: value.replace("{}", path) if isinstance(value, str) else value
         for name, value in arguments.items()

@@ -93,14 +93,12 @@ def whole(file: BinaryIO, _: int) -> bytes:
 
 
 def refused(kind: type[Exception], call: Callable[[Any], object], *given: object) -> None:
-    """The call fails like this, whichever of these it is given."""
     for one in given:
         with pytest.raises(kind):
             call(one)
 
 
 async def refuses(kind: type[Exception], *calls: Awaitable[object]) -> None:
-    """Each of the calls fails like this."""
     for call in calls:
         with pytest.raises(kind):
             await call

@@ -34,7 +34,6 @@ def only(text: str) -> Section:
 
 
 def applied(before: str, text: str) -> Applied:
-    """The text after a patch of one file."""
     return apply_hunks(before, only(text).hunks)
 
 

@@ -39,7 +39,6 @@ async def shown(root: Path, name: str, content: bytes, **arguments: Any) -> Resu
 
 
 async def refusal(root: Path, name: str, content: bytes, *, kind: str = "invalid_input") -> str:
-    """The text of a call that must fail."""
     result = await shown(root, name, content)
     assert result.error == kind, result.text[:300]
     assert result.text.startswith(f"'{name}' ")
@@ -287,7 +286,6 @@ async def test_one_text_in_many_cells_does_not_grow_without_bound(root: Path) ->
 
 
 def changed(content: bytes, changes: Mapping[str, Callable[[bytes], bytes]]) -> bytes:
-    """The package with some of its parts changed."""
     file = BytesIO()
     with zipfile.ZipFile(BytesIO(content)) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
         for part in old.infolist():
@@ -297,7 +295,6 @@ def changed(content: bytes, changes: Mapping[str, Callable[[bytes], bytes]]) -> 
 
 
 def extended(content: bytes, parts: Mapping[str, bytes]) -> bytes:
-    """The package with more parts."""
     file = BytesIO(content)
     with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as package:
         for name, data in parts.items():

@@ -40,19 +40,16 @@ class Server:
             return await self._dispatcher.call(tool, arguments, Person(owner=owner))
 
     async def text(self, tool: str, owner: str = LOCAL, /, **arguments: Any) -> str:
-        """The text of a call that must succeed."""
         result = await self.result(tool, owner, **arguments)
         assert result.error is None, result.text
         return result.text
 
     async def refusal(self, kind: str, tool: str, owner: str = LOCAL, /, **arguments: Any) -> str:
-        """The text of a call that must fail like this."""
         result = await self.result(tool, owner, **arguments)
         assert result.error == kind, result.text
         return result.text
 
     def file(self, name: str, content: str | bytes = TEXT) -> Path:
-        """A file of the user's."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)

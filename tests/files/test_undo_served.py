@@ -28,14 +28,12 @@ def served(folder: Path, **settings: Any) -> AbstractAsyncContextManager[Place]:
 
 
 async def call(client: Client, tool: str, **arguments: object) -> str:
-    """The text of a call that must succeed."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, text(result)
     return text(result)
 
 
 async def refusal(client: Client, tool: str, **arguments: object) -> str:
-    """The text of a call that must fail."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, text(result)
     return text(result)

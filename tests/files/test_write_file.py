@@ -16,7 +16,6 @@ def bench(tmp_path: Path) -> Bench:
 
 
 async def call(bench: Bench, path: str, content: str, **arguments: Any) -> str:
-    """The text of a call that must succeed."""
     return await bench.text(path=path, content=content, overwrite=True, **arguments)
 
 

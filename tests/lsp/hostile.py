@@ -105,7 +105,6 @@ def on(before: str = "", **statements: str) -> str:
 
 
 def answers(result: str) -> str:
-    """A server that answers each request with `result`, in Python."""
     return f"{_BEHAVE}    if number is not None and method:\n        send(id=number, result={result})\n"
 
 

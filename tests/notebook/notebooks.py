@@ -35,7 +35,6 @@ def made(*parts: dict[str, Any], minor: int = 5, **more: Any) -> dict[str, Any]:
 
 
 def written(notebook: dict[str, Any]) -> bytes:
-    """As nbformat and Jupyter write it."""
     return f"{nbformat.writes(nbformat.from_dict(notebook))}\n".encode()
 
 

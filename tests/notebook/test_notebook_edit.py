@@ -34,7 +34,6 @@ async def edited(bench: Bench, before: bytes, **arguments: Any) -> bytes:
 
 
 async def refusal(bench: Bench, before: bytes, *, kind: str, **arguments: Any) -> str:
-    """The text of an edit that must fail and leave the file alone."""
     (bench.root / "n.ipynb").write_bytes(before)
     result = await edit(bench, **arguments)
     assert result.error == kind

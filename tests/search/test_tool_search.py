@@ -28,7 +28,6 @@ async def search(server: Dispatcher, query: str = "", **arguments: Any) -> Resul
 
 
 def found(result: Result) -> list[str]:
-    """The names of the tools in the answer, in its order."""
     assert result.error is None, result.text
     return [json.loads(line)["name"] for line in result.text.splitlines() if line.startswith("{")]
 

@@ -181,7 +181,6 @@ def _observed(
 
 
 def _files(printed: str) -> Iterator[str]:
-    """The new files in a diff."""
     for part in re.split(r"^--- .*\n", printed, flags=re.MULTILINE)[1:]:
         path, _, rest = part.removeprefix("+++ ").partition("\n")
         content = [line.removeprefix("+") for line in rest.splitlines() if line.startswith("+")]

@@ -513,7 +513,6 @@ def test_what_was_installed_is_what_a_runner_installs_again() -> None:
 
 @pytest.fixture
 def mac_home(tmp_path: Path) -> Path:
-    """A home folder like that of a new user of macOS."""
     folder = tmp_path / "Users/ada"
     for name in ("Desktop", "Documents", "Downloads", "Library/Application Support", "Library/Caches"):
         (folder / name).mkdir(parents=True)

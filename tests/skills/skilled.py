@@ -35,20 +35,17 @@ async def skilled(
 
 
 async def call(made: Place, tool: str, person: Person | None = None, /, **arguments: Any) -> Result:
-    """A call that must come back."""
     with anyio.fail_after(30):
         return await made.app.dispatcher.call(tool, arguments, person or Person())
 
 
 async def load(made: Place, name: str, person: Person | None = None, /, **arguments: Any) -> str:
-    """The text of a skill that must be there."""
     result = await call(made, "Skill", person, skill=name, **arguments)
     assert result.error is None, result.text
     return result.text
 
 
 async def listing(made: Place, person: Person | None = None, /) -> str:
-    """The list of skills."""
     result = await call(made, "Skill", person)
     assert result.error is None, result.text
     return result.text

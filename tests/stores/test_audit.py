@@ -465,7 +465,6 @@ def test_when_a_line_does_not_fit_the_answer_is_withheld_and_nothing_runs_until_
 
 @contextmanager
 def locked(folder: Path) -> Generator[None]:
-    """The log, held by somebody else."""
     other = os.open(folder / "state/audit/head", os.O_RDWR)
     fcntl.flock(other, fcntl.LOCK_EX)
     try:

@@ -124,7 +124,6 @@ def garbage(path: Path) -> None:
 
 
 def torn(path: Path) -> None:
-    """A page in the middle is overwritten."""
     content = bytearray(path.read_bytes())
     content[4096:8192] = b"\xff" * 4096
     path.write_bytes(content)

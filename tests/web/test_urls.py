@@ -31,7 +31,6 @@ def test_what_could_be_read_in_two_ways_is_refused() -> None:
 
 
 def accepted(read: Callable[[str], object], text: str) -> bool:
-    """Whether `read` takes `text`; if not, it says why."""
     try:
         read(text)
     except ValueError as error:

@@ -31,8 +31,6 @@ OTHER = "1.1.1.1"
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a site was asked."""
-
     method: str
     path: str
     headers: Mapping[str, str]
@@ -59,7 +57,6 @@ class Reply(BaseHTTPRequestHandler):
         kind: str = "text/html; charset=utf-8",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Answer in one go."""
         content = body.encode() if isinstance(body, str) else body
         self.send_response(status)
         for name, value in {"content-type": kind, **(headers or {})}.items():
@@ -70,7 +67,6 @@ class Reply(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def redirect(self, location: str, status: int = 302) -> None:
-        """Send elsewhere."""
         self.say(status=status, headers={"location": location})
 
     def pour(self, chunks: Iterable[bytes], *, kind: str = "text/plain", encoding: str = "") -> None:
@@ -121,8 +117,6 @@ def not_here(reply: Reply) -> None:
 
 
 def files(folder: Path) -> Route:
-    """A route to whatever lies in `folder`."""
-
     def route(reply: Reply) -> None:
         file = folder / reply.path.partition("?")[0].lstrip("/")
         page = file / "index.html"
@@ -135,8 +129,6 @@ def files(folder: Path) -> Route:
 
 @dataclass
 class Site:
-    """A site that is up."""
-
     port: int
     routes: dict[str, Route]
     other: Route
@@ -193,7 +185,6 @@ def page(body: str | bytes = b"", **options: Any) -> Route:
 
 
 def to(location: str, status: int = 302) -> Route:
-    """A route that leads elsewhere."""
     return lambda reply: reply.redirect(location, status)
 
 
@@ -268,8 +259,6 @@ class Internet(httpcore.AsyncNetworkBackend):
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A dispatcher with the web."""
-
     dispatcher: Dispatcher
     person: Person
 
@@ -277,7 +266,6 @@ class Bench:
         return await self.dispatcher.call(tool, arguments, self.person)
 
     async def text(self, tool: str, **arguments: Any) -> str:
-        """Of a call that succeeds."""
         result = await self.call(tool, **arguments)
         assert result.error is None, result.text
         return result.text
