@@ -200,9 +200,7 @@ def test_a_name_has_limits_of_its_own_within_those_of_the_server() -> None:
     limits = RequestLimits(requests=1, of_one=1)
     ann, ben = LimiterOfName("ann", limits, server), LimiterOfName("ben", limits, server)
     assert ann.acquire("one", "tools/call") is None
-    refusal = ann.acquire("other", "tools/call")
-    assert refusal is not None
-    assert refusal.status == 429
+    assert getattr(ann.acquire("other", "tools/call"), "status", 0) == 429
     assert ben.acquire("one", "tools/call") is None
     cleo = LimiterOfName("cleo", limits, server)
     assert cleo.acquire("one", "ping") is FULL
@@ -258,9 +256,7 @@ async def test_a_name_that_is_revoked_while_a_request_waits_is_refused(
                     at.put(table("ben", sha256=token_hash(b"one")))
                     go_on.set()
             assert answers == [INVALID_TOKEN]
-            second = await members.of(b"one")
-            assert isinstance(second, Member)
-            assert second.grant is not None
+            second: Any = await members.of(b"one")
             assert second.grant.name == "ben"
             at.put("[")
             assert await members.of(b"one") is NO_TOKENS

@@ -147,9 +147,8 @@ async def test_only_the_call_of_the_closed_connection_is_cancelled_and_its_sessi
 
             group.start_soon(stay)
             await server.calls.until(running=1)
-            async with httpx.AsyncClient(base_url=server.base, trust_env=False) as other:
-                headers = {**session, "authorization": f"Bearer {TOKEN}"}
-                leaving = asyncio.create_task(other.post("/mcp", json=call("wait", 8), headers=headers))
+            async with server.http() as other:
+                leaving = asyncio.create_task(other.post("/mcp", json=call("wait", 8), headers=session))
                 await server.calls.until(running=2)
                 leaving.cancel()
             await server.calls.until(running=1, cancelled=1)
@@ -705,10 +704,8 @@ NAMES = ("Tools.lan", "proxy.example.org", "localhost:9000", "[2001:db8::7]:80")
 @pytest.fixture
 async def http() -> AsyncGenerator[httpx.AsyncClient]:
     """A client of a server on every address, with names that it does not know by itself."""
-    async with serving(host="0.0.0.0", names=NAMES) as server:
-        base, given = f"http://127.0.0.1:{server.port}", {**ACCEPT, "authorization": f"Bearer {TOKEN}"}
-        async with httpx.AsyncClient(base_url=base, headers=given, timeout=10, trust_env=False) as made:
-            yield made
+    async with serving(host="0.0.0.0", names=NAMES) as server, server.http(**ACCEPT) as made:
+        yield made
 
 
 async def answer(http: httpx.AsyncClient, path: str = "/mcp", **headers: str) -> httpx.Response:

@@ -19,7 +19,6 @@ from xml.etree import ElementTree as ET
 import mcp_types as mcp
 import pytest
 from mcp import Client
-from pydantic import FileUrl
 
 from mcp_toolserver import __version__
 from mcp_toolserver.capabilities.permissions import HostFacts, Permission
@@ -30,6 +29,7 @@ from mcp_toolserver.text import enforcement_summary
 from mcp_toolserver.tools.shell.bash import sandbox_facts
 from tests.protocol.lines import ENVELOPE, spoken
 from tests.protocol.resource_clients import ERAS, place
+from tests.protocol.test_protocol import Answer, named
 from tests.support.confinement import READ_ONLY, USERS, WORKSPACE_WRITE, Server
 from tests.support.live import Setup, connected, connected_to, serving, text
 
@@ -39,12 +39,10 @@ METHODS = ("tools/list", "prompts/list", "resources/list", "resources/templates/
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_learns_what_the_server_is(era: str, tmp_path: Path) -> None:
     async with place(tmp_path) as made, made.client(era) as client:
-        info = client.server_info
-        assert info is not None
+        info: Any = client.server_info
         assert (info.name, info.title, info.version) == ("mcp-toolserver", "MCP toolserver", __version__)
         assert info.description
         assert info.website_url == WEBSITE
-        assert info.icons is not None
         assert {(icon.theme, icon.mime_type) for icon in info.icons} == {
             (theme, kind) for theme in ("light", "dark") for kind in ("image/png", "image/svg+xml")
         }
@@ -159,13 +157,6 @@ APART = "is outside all roots"
 STATUS = EnforcementStatus(
     mode=Permission.WORKSPACE_WRITE, commands=True, network=False, summary="x" * enforcement_summary.LONGEST
 )
-
-
-def named(folder: Path) -> mcp.ListRootsResult:
-    return mcp.ListRootsResult(roots=[mcp.Root(uri=FileUrl(folder.as_uri()))])
-
-
-Answer = mcp.ListRootsResult | mcp.ErrorData
 
 
 def answering(answers: Sequence[Answer]) -> Any:

@@ -44,9 +44,7 @@ def request(question: str) -> mcp.ElicitRequest:
 
 
 def asked(questions: Questions, question: str, earlier: Said | None = None) -> str:
-    state = questions.ask(elicitation.APPROVAL, request(question), earlier or {}).request_state
-    assert state is not None
-    return state
+    return questions.ask(elicitation.APPROVAL, request(question), earlier or {}).request_state or ""
 
 
 def said(questions: Questions, question: str, state: str | None, *answers: mcp.ElicitResult) -> object:
@@ -88,7 +86,7 @@ async def test_a_tampered_state_is_refused(tmp_path: Path) -> None:
 
     async with client(handlers(tmp_path, ["probe"]), mode="auto", elicitation_callback=human) as connected:
 
-        async def call(state: str | None, **arguments: Any) -> mcp.CallToolResult | mcp.InputRequiredResult:
+        async def call(state: str | None, **arguments: Any) -> Any:
             answers: mcp.InputResponses | None = {elicitation.APPROVAL: YES} if state else None
             return await connected.session.call_tool(
                 "probe",
@@ -100,8 +98,7 @@ async def test_a_tampered_state_is_refused(tmp_path: Path) -> None:
 
         first = await call(None)
         assert isinstance(first, mcp.InputRequiredResult)
-        state = first.request_state
-        assert state is not None
+        state = first.request_state or ""
         with pytest.raises(MCPError, match="requestState"):
             # STATE02: sealed for one call, sent with another.
             await call(state, other=1)
@@ -110,9 +107,7 @@ async def test_a_tampered_state_is_refused(tmp_path: Path) -> None:
             with pytest.raises(MCPError) as failure:
                 await call(tampered)
             assert failure.value.error.code == mcp.INVALID_PARAMS
-        again = await call(state)
-        assert isinstance(again, mcp.CallToolResult)
-        assert text(again) == "said"
+        assert text(await call(state)) == "said"
         assert isinstance(await call(state), mcp.InputRequiredResult)
 
 

@@ -17,23 +17,15 @@ from tests.support.workbench import Person, dispatcher, machine
 HANDLE = re.compile(r"(?<=restore \")[0-9a-f]{12}")
 """The id in an answer by which the replaced content is restored."""
 
-_SHOWN_PATH = re.compile(r"(?<=previous content: path )\S+")
-
 
 def handle(answer: str) -> str:
     """The id that an answer names to restore."""
-    return _only(HANDLE, answer)
+    return HANDLE.findall(answer)[0]
 
 
 def shown_path(answer: str) -> str:
     """The path that an answer names for the content before."""
-    return _only(_SHOWN_PATH, answer)
-
-
-def _only(pattern: re.Pattern[str], answer: str) -> str:
-    found = pattern.search(answer)
-    assert found is not None, answer
-    return found[0]
+    return re.findall(r"(?<=previous content: path )\S+", answer)[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,8 +52,7 @@ class Running:
         return f"http://127.0.0.1:{self.port}"
 
     def http(self, **headers: str) -> httpx.AsyncClient:
-        given = {"authorization": f"Bearer {TOKEN}", **headers}
-        return httpx.AsyncClient(base_url=self.base, headers=given, timeout=10, trust_env=False)
+        return http_client(f"{self.base}/mcp", TOKEN, **headers)
 
     async def raw(self, request: bytes) -> bytes:
         """Send bytes and read until the server closes."""
@@ -79,6 +78,12 @@ class Running:
             *(f"{name}: {value}" for name, value in fields.items() if value),
         ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def http_client(url: str, token: str, **headers: str) -> httpx.AsyncClient:
+    """A client of the server with this address."""
+    given, base = {"authorization": f"Bearer {token}", **headers}, url.rpartition("/")[0]
+    return httpx.AsyncClient(base_url=base, headers=given, timeout=20, trust_env=False)
 
 
 async def read_all(reader: asyncio.StreamReader) -> bytes:
