@@ -243,7 +243,7 @@ SUITES = (
     ),
     # Not test_protected_served.py: its scene holds protected files, so no server starts there.
     *("tests/files/test_lookups.py", "tests/files/test_undo.py", "tests/sandbox/test_protected.py"),
-    *("tests/files/test_undo_served.py", *(f"tests/{folder}/test_{tool}.py" for folder, tool in TOOLS)),
+    *(f"tests/{folder}/test_{tool}.py" for folder, tool in TOOLS),
 )
 
 

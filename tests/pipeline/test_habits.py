@@ -1,10 +1,13 @@
 """Calls as models write them who know other servers: accepted, or refused with the right form."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from pydantic import JsonValue
 
+from benchmarks.agent.first_calls import recorded, replay
 from mcp_toolserver.capabilities.permissions import Permission
 from tests.support.cases import table
 from tests.support.workbench import Person
@@ -39,3 +42,15 @@ async def test_habits_of_other_tools_work_or_are_put_right_without_a_word_of_wha
             if "secret" in answer or "Did you mean" in answer:
                 faults.append(f"{path}: {answer}")
     assert faults == []
+
+
+EXPECTED: Mapping[str, float] = {"claude-code": 0.93, "listed": 0.96, "other-servers": 0.78}
+"""By style the share of calls that do what was asked."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("style", EXPECTED)
+def test_first_calls_do_what_was_asked(style: str, tmp_path: Path) -> None:
+    outcomes = replay(recorded()[style], tmp_path)
+    failed = [f"{one.call.task}: {one.call.tool} {one.answer[:200]}" for one in outcomes if not one.done]
+    assert len(failed) <= (1 - EXPECTED[style]) * len(outcomes), "\n".join(failed)
