@@ -117,7 +117,6 @@ for _entry in discover():
 
 WITHOUT_DESKTOP = ("--exclude-tools", ",".join(sorted(DESKTOP)))
 
-
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     # Every server here is started once, if one process of the test runner has all these tests.

@@ -27,7 +27,6 @@ LEGACY, MODERN = "2025-11-25", "2026-07-28"
 MODES = {"auto": MODERN, "legacy": LEGACY}
 """By how the client begins, the version that it must come to."""
 
-
 Step = tuple[Mapping[str, Any], Mapping[str, Any]]
 """Something a client does, and what it must see."""
 

@@ -43,7 +43,6 @@ pytestmark = pytest.mark.xdist_group("test_cli")
 
 OPENING = "".join(json.dumps(message) + "\n" for message in opening("legacy"))
 
-
 STATE = ".local/state/mcp-toolserver"
 """Relative to a home folder."""
 

@@ -251,7 +251,6 @@ GOOD = Facts(
     exposed=(),
 )
 
-
 FACTS = {field.name for field in fields(Facts)}
 
 

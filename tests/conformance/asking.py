@@ -16,7 +16,6 @@ Asked = mcp.InputRequiredResult
 Answered = mcp.InputResponseRequestParams
 Input = mcp.ElicitRequest | mcp.CreateMessageRequest | mcp.ListRootsRequest
 
-
 WAV = "UklGRiwAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQgAAACAgICAgICAgA=="
 """A moment of silence."""
 IMAGE = mcp.ImageContent(type="image", data=PNG, mime_type="image/png")

@@ -48,7 +48,6 @@ CLIPBOARDS = [name for name in ("xclip",) if has("Xvfb", name)]
 """What is installed is tried for real; the rest of the tests need nothing."""
 CAMERAS = [name for name in ("scrot", "import") if has("Xvfb", name)]
 
-
 MOST_OPEN = "mcp_toolserver.runtime.desktop.desktop._MOST_OPEN"
 """Programs that stay."""
 
@@ -560,7 +559,6 @@ UNTITLED = [
     {"kCGWindowNumber": 1, "kCGWindowLayer": 24, "kCGWindowOwnerName": "Window Server", "kCGWindowName": "M"}
 ]
 ON_CONSOLE = {"session": {"kCGSSessionOnConsoleKey": True}, "windows": WINDOWS, "allowed": True}
-
 
 UNSEEN: tuple[tuple[dict[str, object], str], ...] = (
     ({"session": None}, "over SSH"),

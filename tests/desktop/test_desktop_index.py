@@ -109,7 +109,6 @@ def test_what_mdutil_reports_is_that_of_the_volume() -> None:
 UNKNOWN = ("invalid_input", "does not understand")
 LOADS = "echo '[UserQueryParser] Loading keywords' >&2"
 
-
 FAILURES: tuple[tuple[str, dict[str, str], tuple[tuple[str, str, str | None, str], ...]], ...] = (
     (
         "linux",

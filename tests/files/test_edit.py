@@ -170,7 +170,6 @@ def other(name: str) -> int:
     return value
 """
 
-
 LINE_NUMBERS, ESCAPES = "3\tdef main(args):\n4\t\tif", "import os\\n\\ndef main"
 TWO_DIFFERENCES = '    if args:\n        print("hello", args[0])\n'
 ONE_LINE_DIFFERS = "def other(name: str) -> int:\n    value = call(name)\n    return value"

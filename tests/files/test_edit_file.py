@@ -44,7 +44,6 @@ async def test_of_several_edits_all_or_none_are_made(bench: Bench) -> None:
 
 ALL_X = {"old_string": "x", "new_string": "z", "replace_all": True}
 
-
 MADE = (
     (b"x\ny\nx x\n", ALL_X, b"z\ny\nz z\n", "3 replacements at lines 1 and 3"),
     (b"x\n" * 30, ALL_X, b"z\n" * 30, "30 replacements at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and"),
@@ -92,7 +91,6 @@ async def test_an_edit_that_comes_to_nothing_is_said(bench: Bench) -> None:
 
 
 PAIR = {"old_string": "one", "new_string": "1"}
-
 
 MEANINGLESS: tuple[dict[str, Any], ...] = (
     # JSON16.

@@ -109,7 +109,6 @@ def test_no_text_makes_the_reader_fail_otherwise_than_by_saying_why(text: str) -
 
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false")
 
-
 NUMBERS = [b"%d\n" % number for number in range(30)]
 NAMED = b"".join(b"line %d\n" % number for number in range(20))
 BEFORE = {
@@ -253,7 +252,6 @@ TIMES, TWOS, ONE = "x\n1\ny\n", "x\n2\ny\n", " x\n-1\n+one\n y\n"
 MOVED = f"{HEAD}@@ -1,3 +1,3 @@\n{ONE}@@ -4,3 +4,3 @@\n x\n-2\n+two\n y\n"
 OLD_ENDS = "@@ -3,7 +3,7 @@\n OLD 3\n line 4\n line 5\n-line 6\n+six\n line 7\n line 8\n OLD 9\n"
 OLD_FIRST = "@@ -5,3 +5,3 @@\n OLD 5\n-line 6\n+six\n line 7\n@@ -9,2 +9,2 @@\n line 9\n-line 10\n+line ten\n"
-
 
 MISCOUNTED = "hunk 1: the numbers in its header do not fit its lines"
 

@@ -232,7 +232,6 @@ async def test_the_end_of_a_session_ends_its_undo_and_leaves_the_contents_to_the
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"
 
-
 SECRETS = {
     **dict.fromkeys((".env", ".env.production", "id_ed25519", "server.pem", ".npmrc"), "A=1"),
     "notes.md": KEY,

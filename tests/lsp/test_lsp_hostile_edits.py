@@ -242,7 +242,6 @@ def behave(method, number, params, message):
             send(id=number, result=None)
 """
 
-
 APPLIED = [
     ("edit it", None, "Done: edit it"),
     ("resolve it", None, "Done: resolve it"),

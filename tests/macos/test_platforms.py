@@ -20,7 +20,6 @@ WITHOUT_PROGRAMS = {
 }
 """The capabilities that start no program themselves."""
 
-
 STRIPPED = (sys.executable, str(ROOT / "tests/support/stripped.py"))
 
 

@@ -121,7 +121,6 @@ CUT: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("REPL", {"language": "python", "code": "for i in range(30000): print(i)"}, "saved"),
 )
 
-
 PATCH = "*** Begin Patch\n*** Update File: crlf.txt\n@@\n-row 398 \n+8\n*** End Patch\n"
 
 WIDE: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -151,7 +151,6 @@ def test_every_promise_names_existing_tests_or_why_it_is_open() -> None:
 
 FILE = ROOT / ".github/workflows/ci.yml"
 
-
 TEXT = FILE.read_text(encoding="utf-8")
 JOBS: dict[str, dict[str, Any]] = YAML(typ="safe").load(TEXT)["jobs"]
 STEPS: list[dict[str, Any]] = [step for job in JOBS.values() for step in job["steps"]]

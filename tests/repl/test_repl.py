@@ -202,13 +202,10 @@ async def test_a_session_shows_what_comes_about(server: Dispatcher, folder: Path
         assert expected.rstrip() in said, code
 
 
-@pytest.fixture
-def trusted_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_figures_come_back_once_as_pictures_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{bubblewrap_apart(tmp_path / 'bin')}")
-
-
-@pytest.mark.usefixtures("trusted_bubblewrap")
-async def test_figures_come_back_once_as_pictures_where_nothing_can_be_written(tmp_path: Path) -> None:
     code = "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.figure()\nplt.title('A')\nplt.show()"
     async with workshop(tmp_path, Permission.READ_ONLY, more_roots=INTERPRETER) as server:
         result = await repl(server, "python", code, session="new")
@@ -515,7 +512,6 @@ out = os.open(f'/proc/{os.getppid()}/fd/1', os.O_WRONLY)
 def say(data): os.write(out, data)
 """
 """The code has the rights of its driver, so it can write where that speaks to the server."""
-
 
 FORGED = {
     "no status": r"b'{\"done\": -1, \"tag\": 1}\n'",

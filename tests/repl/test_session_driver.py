@@ -22,7 +22,6 @@ from tests.support.workshop import program
 
 PYENV = Path("~/.pyenv/versions").expanduser()
 
-
 PYTHONS = ("python3.8", "python3.14")
 
 

@@ -29,7 +29,6 @@ BY_FORM = {
 PROJECT = "/home/you/project"
 PROGRAM = "/home/you/.local/bin/mcp-toolserver"
 
-
 _JSON = """\
 {
   // mine
