@@ -42,15 +42,29 @@ def ours(environ: Mapping[str, str], cwd: Path, *scripts: str) -> list[str]:
     return [output for _, output in ended]
 
 
+PLANTED = {
+    **dict.fromkeys(("evil.sh", "tool"), "#!/bin/sh\necho BITTEN\n"),
+    **dict.fromkeys(("evil.py", "sitecustomize.py", "json.py"), "print('BITTEN')\n"),
+    "evil.pm": 'print "BITTEN\\n"; 1;\n',
+    # The loader complains of what is no library, and names it.
+    "evil-BITTEN.so": "",
+}
+
+
 def test_a_variable_of_the_server_runs_nothing_in_a_command(tmp_path: Path) -> None:
-    _plant(tmp_path)
+    for name, text in PLANTED.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    # The loader wants paths absolute, and some must work from everywhere; `PATH` is about relative ones.
+    absolute = {"PYTHONPATH": f"{tmp_path}", "LD_PRELOAD": f"{tmp_path}/evil-BITTEN.so"}
+    absolute["PERL5OPT"] = f"-Mevil -I{tmp_path}"
     # A server has all that can be set at once; what has two values takes another server.
     servers: list[tuple[dict[str, str], list[str]]] = []
     words = {"PYTHON": PYTHON, "BASH": BASH, "PATH": os.environ["PATH"]}
     attacks = table(Path(__file__).with_name("environment_attacks.txt"), columns=3, words=words)
     for name, variables, script in attacks:
         environ = dict(variable.split("=", 1) for variable in shlex.split(variables))
-        wanted = _absolute(environ, tmp_path)
+        wanted = {name: absolute.get(name, value) for name, value in environ.items()}
         assert "BITTEN" in naive(script, wanted, tmp_path), f"{name} is no attack"
         free = next((one for one in servers if not one[0].keys() & wanted.keys()), None)
         if free is None:
@@ -62,31 +76,6 @@ def test_a_variable_of_the_server_runs_nothing_in_a_command(tmp_path: Path) -> N
         for script, output in zip(scripts, ours(environ, tmp_path, *scripts), strict=True):
             assert "BITTEN" not in output, script
             assert "honest" in output, script
-
-
-def _absolute(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Paths that the loader wants absolute, and that work from everywhere; `PATH` is about relative ones."""
-    at = {
-        "PYTHONPATH": str(folder),
-        "LD_PRELOAD": f"{folder}/evil-BITTEN.so",
-        "PERL5OPT": f"-Mevil -I{folder}",
-    }
-    return {name: at.get(name, value) for name, value in environ.items()}
-
-
-def _plant(folder: Path) -> None:
-    for name, text in {
-        "evil.sh": "#!/bin/sh\necho BITTEN\n",
-        "tool": "#!/bin/sh\necho BITTEN\n",
-        "evil.py": "print('BITTEN')\n",
-        "sitecustomize.py": "print('BITTEN')\n",
-        "json.py": "print('BITTEN')\n",
-        "evil.pm": 'print "BITTEN\\n"; 1;\n',
-        # The loader complains of what is no library, and names it.
-        "evil-BITTEN.so": "",
-    }.items():
-        (folder / name).write_text(text, encoding="utf-8")
-        (folder / name).chmod(0o755)
 
 
 SECRETS = {

@@ -6,9 +6,7 @@ import sys
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +16,6 @@ from mcp_types import ResourceLink, TextResourceContents
 
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import NotFound
-from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.resources.feature import ResourceFeature
@@ -29,7 +26,7 @@ from mcp_toolserver.text.lines.escape_invisible import escape, escapes, is_hidde
 from mcp_toolserver.tool_spec import Record
 from tests.search.searching import ask, searcher
 from tests.support import live
-from tests.support.processes import served
+from tests.support.processes import call, served
 from tests.support.workbench import Args, Output, Person, Runtime, dispatcher, machine, tool
 
 HONEST = {
@@ -155,11 +152,6 @@ def write(root: Path, name: str, content: str) -> Path:
     path = root / name
     path.write_bytes(content.encode(errors="surrogatepass"))
     return path
-
-
-async def call(at: Dispatcher, name: str, person: Person | None = None, **arguments: Any) -> Any:
-    with anyio.fail_after(30):
-        return await at.call(name, arguments, person or Person())
 
 
 async def test_read_file_shows_what_is_hidden_in_a_file_and_honest_text_as_it_is(tmp_path: Path) -> None:

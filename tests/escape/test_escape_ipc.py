@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -104,13 +105,10 @@ def tried(name, attempt):
 def script(known: dict[str, object]) -> str:
     """All the attacks, each of which says on a line of its own how it ended."""
     attacks = (
-        f"def attempt():\n    {probe.body.replace(NEWLINE, NEWLINE + '    ')}\ntried({name!r}, attempt)\n"
+        f"def attempt():\n{indent(probe.body, '    ')}\ntried({name!r}, attempt)\n"
         for name, probe in PROBES.items()
     )
     return START.format(known=known) + "".join(attacks)
-
-
-NEWLINE = "\n"
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.client import Unanswered
 from tests import ROOT
+from tests.plan.planning import Human
 from tests.support.confinement import (
     CONFINED,
     EVIL,
@@ -186,35 +187,21 @@ def test_a_background_command_keeps_the_sandbox_it_was_started_in(servers: Serve
     assert not (at.root / ".git/hooks/late").exists()
 
 
-class Human:
-    """Answers every question with yes, after doing something."""
-
-    def __init__(self, act: Any = None) -> None:
-        self.asked: list[str] = []
-        self._act = act
-
-    async def __call__(self, _: Any, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
-        self.asked.append(params.message)
-        if self._act:
-            self._act()
-        return mcp.ElicitResult(action="accept", content={"decision": "allow"})
-
-
 def asking(at: Scene, mode: str, rules: str) -> Setup:
     config = put(at.home / "config.toml", rules)
     return Setup(root=at.root, home=at.home, mode=mode, flags=("--config", str(config)))
 
 
 async def test_a_yes_never_exceeds_the_mode(at: Scene) -> None:
-    human = Human()
+    human = Human({"decision": "allow"})
     setup = asking(at, READ_ONLY, '[rules]\nask = ["*"]\nallow = ["*"]\n')
     before = snapshot(at.root, at.outside)
     async with connected(setup, era="auto", elicitation_callback=human) as client:
         assert (await client.call_tool("write_file", {"path": "f", "content": "x"})).is_error
-        assert human.asked == []
+        assert human.saw == []
         said = await client.call_tool("bash", {"command": f"echo x > f; echo x > {at.outside}/x; echo ran"})
         assert "ran" in text(said)
-        assert len(human.asked) == 1
+        assert len(human.saw) == 1
     assert differences(before, snapshot(at.root, at.outside)) == []
 
 
@@ -225,19 +212,21 @@ async def test_an_approval_is_not_carried_to_a_file_put_in_the_place(at: Scene) 
     """What was approved by name is decided anew by the kernel: no link put there meanwhile leads out. What a
     question shows is all of what runs."""
 
-    def swap() -> None:
+    human = Human({"decision": "allow"})
+
+    async def swap(*question: Any) -> mcp.ElicitResult:
         (at.root / "g").unlink()
         (at.root / "g").symlink_to("../outside/kept")
+        return await human(*question)
 
-    human = Human(swap)
     setup = asking(at, WORKSPACE_WRITE, '[rules]\nask = ["write_file", "bash"]\n')
     before = snapshot(at.outside)
-    async with connected(setup, elicitation_callback=human) as client:
+    async with connected(setup, elicitation_callback=swap) as client:
         assert (await client.call_tool("write_file", {"path": "g", "content": "x"})).is_error
         await client.call_tool("bash", {"command": HIDING})
-    assert len(human.asked) == 2
+    assert len(human.saw) == 2
     assert differences(before, snapshot(at.outside)) == []
-    shown = human.asked[1]
+    shown = human.saw[1].message
     assert all(character.isprintable() or character == "\n" for character in shown)
     assert "\\x1b[2K" in shown
     assert "\\u202e" in shown

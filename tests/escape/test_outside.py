@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import mcp_types as mcp
 import pytest
 
 from mcp_toolserver.capabilities.permissions import HostFacts, Permission
@@ -16,6 +15,7 @@ from mcp_toolserver.pipeline.call import CallOptions, Result, Rights
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.nested_calls import calls_without_client
 from mcp_toolserver.policy.rules import Narrowing
+from tests.plan.planning import Human
 from tests.support.live import ERAS, Setup, connected
 from tests.support.workbench import Person
 from tests.support.workshop import workshop
@@ -60,19 +60,14 @@ async def test_commands_are_confined_and_a_yes_lets_one_run_out(tmp_path: Path, 
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", [pytest.param(ERAS[0], marks=pytest.mark.long), ERAS[1]])
 async def test_a_client_of_either_protocol_lets_one_run_out(era: str, tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    async def answer(_: object, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
-        asked.append(params.message)
-        return mcp.ElicitResult(action="accept", content={"decision": "allow"})
-
+    human = Human({"decision": "allow"})
     setup, outside = Setup.below(tmp_path, FULL.flag, "--granted", WRITE.flag), tmp_path / "outside"
-    async with connected(setup, era=era, elicitation_callback=answer) as client:
+    async with connected(setup, era=era, elicitation_callback=human) as client:
         assert "unsandboxed_reason" in (client.instructions or "")
         for more in ({}, {"unsandboxed_reason": "why"}, {}):
             await client.call_tool("bash", {"command": f"echo 1 >> {outside}", **more})
     assert outside.read_text(encoding="utf-8") == "1\n"
-    assert len(asked) == 1
+    assert len(human.saw) == 1
 
 
 @pytest.mark.anyio

@@ -4,16 +4,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio
 import mcp_types as mcp
 
 from mcp_toolserver.capabilities.permissions import Capability
-from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.host_services import HostServices
 from mcp_toolserver.stores.database import Database
 from mcp_toolserver.stores.stored import OwnerTodos, StoredPreferences, StoredTodos
-from tests.support.workbench import Person, dispatcher, machine, required, with_services
+from tests.support.workbench import Person, call, dispatcher, machine, required, with_services
 
 PERMISSIONS = required(
     Capability.FS_READ,
@@ -50,12 +48,6 @@ def host(folder: Path, stored: Database | None = None, *, kept: int = 1_000) -> 
 def planner(folder: Path, stored: Database | None = None, *, kept: int = 1_000) -> Dispatcher:
     """All the real tools, on such a host."""
     return dispatcher(host(folder, stored, kept=kept))
-
-
-async def call(server: Dispatcher, name: str, person: Person | None = None, **arguments: Any) -> Result:
-    """A call that must come back."""
-    with anyio.fail_after(20):
-        return await server.call(name, arguments, person or Person())
 
 
 async def refused_each(

@@ -16,9 +16,9 @@ from mcp_toolserver.capabilities.user import Answers, Choice, Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
-from tests.plan.planning import Human, call, host, planner, refused_each
+from tests.plan.planning import Human, host, planner, refused_each
 from tests.support.live import ERAS, Setup, text
-from tests.support.workbench import Person, dispatcher
+from tests.support.workbench import Person, call, dispatcher
 
 WHY: dict[str, Any] = {"questions": [{"question": "why?"}]}
 FIXED = str(NobodyToAsk())

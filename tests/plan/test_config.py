@@ -7,7 +7,8 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import Capability, Permission
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from tests.plan.planning import call, database, planner, refused_each
+from tests.plan.planning import database, planner, refused_each
+from tests.support.workbench import call
 from tests.support.workshop import granted
 
 

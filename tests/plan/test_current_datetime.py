@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from tests.plan.planning import call, planner, refused_each
+from tests.plan.planning import planner, refused_each
+from tests.support.workbench import call
 
 SECOND = timedelta(seconds=1)
 

@@ -15,11 +15,11 @@ from mcp_toolserver.errors import InvalidInput, Unavailable
 from mcp_toolserver.pipeline.narrowings import Narrowings
 from mcp_toolserver.runtime.plan.plan_modes import KEPT_SECONDS, MAX_CHARACTERS, OwnerPlans, PlanModes
 from mcp_toolserver.runtime.processes.broker_client import Writers
-from tests.plan.planning import Human, call
+from tests.plan.planning import Human
 from tests.support.confinement import visible_folder
 from tests.support.live import Setup, SharedServers, connected, connected_to, text
 from tests.support.processes import until
-from tests.support.workbench import Person
+from tests.support.workbench import Person, call
 from tests.support.workshop import workshop
 
 PLAN = "1. Change `a.py`.\n2. Run the tests."

@@ -12,9 +12,9 @@ from mcp import Client
 
 from mcp_toolserver.protocol.handlers import Handlers
 from mcp_toolserver.protocol.mcp_server import ToolServer
-from tests.plan.planning import call, host, planner, refused_each
+from tests.plan.planning import host, planner, refused_each
 from tests.support.live import text
-from tests.support.workbench import Person, dispatcher
+from tests.support.workbench import Person, call, dispatcher
 
 
 async def test_a_message_reaches_the_client_and_stays_in_the_result(tmp_path: Path) -> None:

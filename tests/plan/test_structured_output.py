@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
-from tests.plan.planning import call, host, planner
-from tests.support.workbench import Person, dispatcher
+from tests.plan.planning import host, planner
+from tests.support.workbench import Person, call, dispatcher
 
 
 @pytest.mark.requirement("CL-52")

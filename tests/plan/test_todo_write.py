@@ -8,8 +8,8 @@ import pytest
 
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
-from tests.plan.planning import call, planner, refused_each
-from tests.support.workbench import Person
+from tests.plan.planning import planner, refused_each
+from tests.support.workbench import Person, call
 
 HANDLE = re.compile(r"todos_[0-9a-f]{32}")
 

@@ -28,7 +28,7 @@ from tests.support.workbench import Person, dispatcher, machine, required
 pytestmark = pytest.mark.xdist_group("test_codex")
 in_session = pytest.mark.asyncio(loop_scope="session")
 
-FULL_ACCESS, WORKSPACE = "danger-full-access", "workspace-write"
+WORKSPACE = "workspace-write"
 FULL = {"sandboxPolicy": {"type": "danger-full-access"}, "sandboxCwd": "/w"}
 
 
@@ -69,52 +69,48 @@ def test_a_client_that_says_nothing_is_not_narrowed() -> None:
         assert restrictions(params) is None
 
 
-POLICIES: Mapping[str, tuple[Any, str, bool, bool]] = {
-    "full": (FULL, "danger-full-access", True, False),
-    "read-only": (policy("read-only"), "read-only", False, False),
+POLICIES: Mapping[str, tuple[Any, str]] = {
+    "full": (FULL, "danger-full-access network"),
+    "read-only": (policy("read-only"), "read-only"),
     "read-only-with-network": (
         policy("read-only", network_access=True, access={"type": "full-access"}),
-        "read-only",
-        True,
-        False,
+        "read-only network",
     ),
-    "partly-readable": (policy("read-only", access={"type": "restricted"}), "read-only", False, True),
-    "external": (policy("external-sandbox", network_access="enabled"), "read-only", True, False),
-    "workspace-write": (policy("workspace-write"), "workspace-write", False, False),
-    "no-boolean": (policy("workspace-write", network_access="yes"), "workspace-write", False, False),
-    "off": ({"permissionProfile": {"type": "disabled"}}, FULL_ACCESS, True, False),
+    "partly-readable": (policy("read-only", access={"type": "restricted"}), "read-only hides"),
+    "external": (policy("external-sandbox", network_access="enabled"), "read-only network"),
+    "workspace-write": (policy("workspace-write"), "workspace-write"),
+    "no-boolean": (policy("workspace-write", network_access="yes"), "workspace-write"),
+    "off": ({"permissionProfile": {"type": "disabled"}}, "danger-full-access network"),
     "external-profile": (
         {"permissionProfile": {"type": "external", "network": "enabled"}},
-        "read-only",
-        True,
-        False,
+        "read-only network",
     ),
-    "all-files-no-network": (managed({"type": "unrestricted"}), FULL_ACCESS, False, False),
-    "profile-that-reads": (profile(ROOT), "read-only", False, False),
-    "profile-that-writes": (profile(ROOT, PROJECT, network="enabled"), WORKSPACE, True, False),
-    "profile-for-all": (profile((special("root"), "write")), "danger-full-access", False, False),
+    "all-files-no-network": (managed({"type": "unrestricted"}), "danger-full-access"),
+    "profile-that-reads": (profile(ROOT), "read-only"),
+    "profile-that-writes": (profile(ROOT, PROJECT, network="enabled"), "workspace-write network"),
+    "profile-for-all": (profile((special("root"), "write")), "danger-full-access"),
     "places-nobody-knows": (
         profile(ROOT, (special("unheard_of"), "write"), ({"type": "glob_pattern"}, "write")),
         "read-only",
-        False,
-        False,
     ),
-    "nothing-else-readable": (profile(PROJECT), "workspace-write", False, True),
+    "nothing-else-readable": (profile(PROJECT), "workspace-write hides"),
     "hides-by-pattern": (
         profile(ROOT, ({"type": "glob_pattern", "pattern": "**/.env"}, "deny")),
-        "read-only",
-        False,
-        True,
+        "read-only hides",
     ),
-    "hides-a-folder": (profile(ROOT, (at("/w/secret"), "none")), "read-only", False, True),
-    "the-stricter-of-two": ({**FULL, **profile(ROOT)}, "read-only", False, False),
+    "hides-a-folder": (profile(ROOT, (at("/w/secret"), "none")), "read-only hides"),
+    "the-stricter-of-two": ({**FULL, **profile(ROOT)}, "read-only"),
 }
+"""Each with the mode that it amounts to, whether it has a network, and whether it hides files."""
 
 
 def test_a_policy_is_read() -> None:
-    found = {name: read(state) for name, (state, *_) in POLICIES.items()}
-    shown = {name: (one.ceiling.flag, one.network, one.hides) for name, one in found.items()}
-    assert shown == {name: tuple(expected) for name, (_, *expected) in POLICIES.items()}
+    found = {name: read(state) for name, (state, _) in POLICIES.items()}
+    shown = {
+        name: one.ceiling.flag + " network" * one.network + " hides" * one.hides
+        for name, one in found.items()
+    }
+    assert shown == {name: expected for name, (_, expected) in POLICIES.items()}
 
 
 def nested(depth: int) -> Any:
@@ -229,12 +225,10 @@ async def test_what_the_sandbox_cannot_enforce_is_not_offered(tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Setup]:
-    made: dict[str, Setup] = {}
-    for mode in ("read-only", "workspace-write"):
-        folder = tmp_path_factory.mktemp(mode)
-        for name in ("root", "root/part", "home"):
-            (folder / name).mkdir()
-        made[mode] = Setup(root=folder / "root", home=folder / "home", mode=mode)
+    modes = ("read-only", WORKSPACE)
+    made = {mode: Setup.below(tmp_path_factory.mktemp(mode), mode) for mode in modes}
+    for setup in made.values():
+        (setup.root / "part").mkdir()
     return made
 
 

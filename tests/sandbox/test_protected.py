@@ -25,7 +25,7 @@ from mcp_toolserver.runtime.sandbox.protected.verifier_process import Verificati
 from tests import ROOT
 from tests.sandbox.sandboxed import Ground
 from tests.support.cases import collected
-from tests.support.confinement import NOBODY, git
+from tests.support.confinement import NOBODY, git, put
 
 PLACES = ("{}", "{}/inside", "sub/{}", "a/b/c/d/e/{}/inside", "./{}", "a//{}")
 
@@ -321,17 +321,8 @@ def test_what_is_not_mounted_is_compared_in_full(here: Ground) -> None:
     assert here.quarantined == {".git/commondir": "x\n"}
 
 
-STEERED = {
-    "module": (".git/modules/m/config", "echo x > .git/modules/m/config; mv .git/modules .git/m"),
-    "deep": (
-        ".git/modules/n/m/hooks/x",
-        "mv .git/modules/n .git/n; echo x > .git/modules/n/m/hooks/x",
-    ),
-}
-"""`test_git_attacks.py` has repositories without modules, and new ones."""
-
-
 def test_what_makes_git_run_programs_in_a_module_stays_read_only(here: Ground) -> None:
+    """`test_git_attacks.py` has repositories without modules, and new ones."""
     git(here.root, "init", "-q", "-b", "main")
     git(here.root, "commit", "-q", "--allow-empty", "-m", "m")
     for module in ("m", "n/m"):
@@ -339,7 +330,14 @@ def test_what_makes_git_run_programs_in_a_module_stays_read_only(here: Ground) -
         here.put(f"root/.git/modules/{module}/config")
         here.put(f"root/.git/modules/{module}/hooks/y")
     with collected() as case:
-        for name, (path, script) in STEERED.items():
+        for name, path, script in (
+            ("module", ".git/modules/m/config", "echo x > .git/modules/m/config; mv .git/modules .git/m"),
+            (
+                "deep",
+                ".git/modules/n/m/hooks/x",
+                "mv .git/modules/n .git/n; echo x > .git/modules/n/m/hooks/x",
+            ),
+        ):
             with case(name):
                 file = here.root / path
                 before = file.read_bytes() if file.exists() else None
@@ -347,14 +345,6 @@ def test_what_makes_git_run_programs_in_a_module_stays_read_only(here: Ground) -
                 assert (file.read_bytes() if file.exists() else None) == before
                 assert seen.notes == ()
                 assert (here.root / f".git/refs/heads/made-{name}").exists()
-
-
-def _tree(folder: Path) -> None:
-    (folder / "sub").mkdir(parents=True)
-    (folder / "sub/file").write_text("content", encoding="utf-8")
-    (folder / "sub/file").chmod(0o751)
-    (folder / "link").symlink_to("/etc/passwd")
-    os.mkfifo(folder / "fifo")
 
 
 def _set_aside(root: Path, path: str, quarantine: Path) -> str:
@@ -367,7 +357,10 @@ def _set_aside(root: Path, path: str, quarantine: Path) -> str:
 
 @pytest.mark.parametrize("device", ["same", "other"])
 def test_a_tree_is_moved_whole_and_links_are_not_followed(tmp_path: Path, device: str) -> None:
-    _tree(tmp_path / "root/a/.vscode")
+    folder = tmp_path / "root/a/.vscode"
+    put(folder / "sub/file", "content").chmod(0o751)
+    (folder / "link").symlink_to("/etc/passwd")
+    os.mkfifo(folder / "fifo")
     base = tmp_path if device == "same" else Path("/dev/shm") / f"mcp-toolserver-{os.getpid()}"
     try:
         where = Path(_set_aside(tmp_path / "root", "a/.vscode", base / "q"))

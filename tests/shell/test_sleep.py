@@ -7,9 +7,9 @@ import pytest
 
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.runtime.clock import SystemClock
-from tests.plan.planning import PERMISSIONS, call, host, planner
+from tests.plan.planning import PERMISSIONS, host, planner
 from tests.support.processes import until
-from tests.support.workbench import Person, dispatcher, with_services
+from tests.support.workbench import Person, call, dispatcher, with_services
 
 
 class Skipping(SystemClock):

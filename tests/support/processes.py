@@ -11,14 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import anyio
 
 from mcp_toolserver.capabilities.files import CanonicalPath
 from mcp_toolserver.capabilities.permissions import Capability
 from mcp_toolserver.capabilities.processes import Command, JobQuery, JobState
-from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry
 from mcp_toolserver.runtime.host_services import Provide
@@ -40,7 +38,8 @@ from mcp_toolserver.tools.tasks.task_output import TOOL as TASK_OUTPUT
 from mcp_toolserver.tools.tasks.task_stop import TOOL as TASK_STOP
 from tests import ROOT
 from tests.support.broker_forks import start_broker
-from tests.support.workbench import Person, dispatcher, machine, required, with_services
+from tests.support.workbench import call as call
+from tests.support.workbench import dispatcher, machine, required, with_services
 
 FULL = "danger-full-access"
 PATIENCE = 10.0
@@ -319,9 +318,3 @@ async def served(
         finally:
             await commands.aclose()
             outputs.close()
-
-
-async def call(server: Dispatcher, name: str, person: Person | None = None, **arguments: Any) -> Result:
-    """A call that must come back."""
-    with anyio.fail_after(3 * PATIENCE):
-        return await server.call(name, arguments, person or Person())

@@ -4,6 +4,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import anyio
 
 from mcp_toolserver.app.policy import rule_context
 from mcp_toolserver.capabilities.call_scope import LOCAL
@@ -11,6 +14,7 @@ from mcp_toolserver.capabilities.model import Model
 from mcp_toolserver.capabilities.permissions import Capability, Permission, Reason
 from mcp_toolserver.capabilities.user import Answers, ForeignQuestion, Question
 from mcp_toolserver.errors import NobodyToAsk
+from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Entry, Registry, discover
 from mcp_toolserver.policy.client_restrictions import ClientRestrictions
@@ -171,4 +175,21 @@ def dispatcher(
     )
 
 
-__all__ = ["Args", "Capability", "Limits", "Output", "Person", "Runtime", "dispatcher", "machine", "tool"]
+async def call(server: Dispatcher, name: str, person: Person | None = None, **arguments: Any) -> Result:
+    """A call that must come back."""
+    with anyio.fail_after(30):
+        return await server.call(name, arguments, person or Person())
+
+
+__all__ = [
+    "Args",
+    "Capability",
+    "Limits",
+    "Output",
+    "Person",
+    "Runtime",
+    "call",
+    "dispatcher",
+    "machine",
+    "tool",
+]
