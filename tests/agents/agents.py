@@ -39,6 +39,10 @@ class Call:
     arguments: Mapping[str, object] | str = field(default_factory=dict[str, object])
 
 
+def bash(command: str, *, background: bool = False) -> Call:
+    return Call(tool="bash", arguments={"command": command, "run_in_background": background})
+
+
 @dataclass(frozen=True)
 class Says:
     """One turn of the model."""

@@ -12,7 +12,7 @@ from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.pipeline.call_record import CallRecord
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.runtime.executables import HostExecutables
-from tests.agents.agents import HANDLE, Agents, Call, Says, agents
+from tests.agents.agents import HANDLE, Agents, Call, Says, agents, bash
 from tests.agents.conftest import Started
 from tests.git.hostile_git import GIT
 from tests.search.searching import RIPGREP
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 WRITES = (
     Call(tool="write_file", arguments={"path": "a.txt", "content": "changed"}),
     Call(tool="edit_file", arguments={"path": "a.txt", "old_string": "old", "new_string": "changed"}),
-    Call(tool="bash", arguments={"command": "echo changed > a.txt; echo new > b.txt"}),
+    bash("echo changed > a.txt; echo new > b.txt"),
     Call(tool="REPL", arguments={"language": "python", "code": "open('b.txt', 'w').write('new')"}),
     Call(tool="CallTool", arguments={"name": "write_file", "arguments": {"path": "b.txt", "content": "new"}}),
 )
@@ -93,9 +93,7 @@ async def test_a_verification_agent_reaches_the_servers_of_its_caller_if_it_has_
         ("Verification", "plan", False),
         ("general-purpose", "danger-full-access", False),
     ):
-        at.model.scripts = {
-            "ask": [Says(calls=[Call(tool="bash", arguments={"command": ask})]), Says("Done.")]
-        }
+        at.model.scripts = {"ask": [Says(calls=[bash(ask)]), Says("Done.")]}
         await at.agent("ask", subagent_type=kind, mode=mode)
         assert at.model.of("ask")[-1].results[0].startswith("reached") == reaches, (kind, mode)
     await at.call("TaskStop", task_id=re.findall(r"bg_\w+", started.text)[0])
@@ -129,7 +127,7 @@ async def test_a_file_gives_an_agent_only_the_tools_that_it_names(at: Agents) ->
         encoding="utf-8",
     )
     files = before(at.root)
-    run = Call(tool="bash", arguments={"command": "echo hello"})
+    run = bash("echo hello")
     at.model.scripts = {
         "go": [Says(calls=[run, *WRITES, STARTS]), Says("Hello.")],
         "write": [Says(calls=WRITES), Says("done")],
@@ -199,7 +197,7 @@ async def test_each_call_of_an_agent_is_recorded_with_the_call_that_started_it(a
 
 WORK = [
     Call(tool="write_file", arguments={"path": "new.txt", "content": "new"}),
-    Call(tool="bash", arguments={"command": "pwd; cat a.txt"}),
+    bash("pwd; cat a.txt"),
     Call(tool="Agent", arguments={"description": "a test", "prompt": "inner"}),
 ]
 
@@ -213,10 +211,6 @@ def repository(root: Path) -> Path:
     for name in ("user.name", "user.email"):
         git(root, "config", name, "n@example.org")
     return root
-
-
-def bash(command: str) -> Call:
-    return Call(tool="bash", arguments={"command": command})
 
 
 async def isolated_work(at: Agents, *calls: Call) -> tuple[str, Path, str]:

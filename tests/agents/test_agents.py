@@ -14,7 +14,7 @@ import pytest
 from mcp_toolserver.capabilities.processes import JobQuery
 from mcp_toolserver.runtime.agents import running_agent
 from mcp_toolserver.text.agents.compaction import SUMMARISE
-from tests.agents.agents import HANDLE, PATIENCE, Agents, Call, Request, Says, agents
+from tests.agents.agents import HANDLE, PATIENCE, Agents, Call, Request, Says, agents, bash
 from tests.agents.test_agent_files import GOOD, folder
 from tests.agents.test_agent_rights import repository
 from tests.support.processes import Daemons, until
@@ -31,10 +31,6 @@ def handle(text: str) -> str:
 def last_line(text: str) -> str:
     """The last line of an answer, with the same id each time."""
     return HANDLE.sub("agent_x", text.rpartition("\n")[2])
-
-
-def bash(command: str, *, background: bool = False) -> Call:
-    return Call(tool="bash", arguments={"command": command, "run_in_background": background})
 
 
 @pytest.mark.requirement("CL-44")

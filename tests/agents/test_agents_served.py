@@ -17,7 +17,7 @@ from benchmarks.agent.task import Task
 from benchmarks.agent.tasks import database, long_job, refactoring, understanding
 from mcp_toolserver.commands.doctor import facts
 from mcp_toolserver.invocation import load
-from tests.agents.agents import HANDLE, Call, Model, Says, Script, model_api
+from tests.agents.agents import HANDLE, Model, Says, Script, bash, model_api
 from tests.agents.test_agent_rights import WRITES, repository
 from tests.agents.test_run_task_packet import PACKET
 from tests.support.calling import held
@@ -65,7 +65,7 @@ async def test_a_reading_agent_changes_nothing_another_writes_and_an_isolated_on
     scripts: dict[str, Script] = {
         "go": [Says(calls=WRITES), Says("I could not.")],
         "quick": [Says("Done.")],
-        "apart": [Says(calls=[Call(tool="bash", arguments={"command": command})]), Says("Done.")],
+        "apart": [Says(calls=[bash(command)]), Says("Done.")],
         "fail": lambda _: Says(f"the key {KEY} is not for {model.url}", status=401),
     }
     heard = Messages()
@@ -150,8 +150,8 @@ async def test_a_task_packet_runs_as_an_agent_and_after_a_kill_the_next_server_s
     scripts = {
         "Objective": [Says(calls=WRITES), Says("Changed as asked.\nOUTCOME: done")],
         "go": [
-            Says("So far.", [Call(tool="bash", arguments={"command": "pwd; echo x > mine"})]),
-            Says(calls=[Call(tool="bash", arguments={"command": "pwd"})], after=gate),
+            Says("So far.", [bash("pwd; echo x > mine")]),
+            Says(calls=[bash("pwd")], after=gate),
             Says("Done."),
         ],
     }

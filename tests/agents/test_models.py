@@ -30,14 +30,7 @@ from mcp_toolserver.capabilities.model import (
 from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.runtime.models.failures import quoted
 from mcp_toolserver.runtime.models.model import OPERATOR, ModelOptions, ProviderModel, ProviderName, endpoint
-from tests.client_programs.scripted_model import (
-    Answer,
-    Call,
-    ChatCompletions,
-    Format,
-    Messages,
-    scripted_model,
-)
+from tests.client_programs.scripted_model import Answer, Call, ChatCompletions, Messages, scripted_model
 from tests.web.web import Reply, Site, site
 
 KEY = "sk-canary-0123456789"
@@ -46,7 +39,10 @@ PROVIDERS: tuple[ProviderName, ...] = ("anthropic", "openai")
 
 PREFIX: Mapping[ProviderName, str] = {"anthropic": "", "openai": "/v1"}
 PATH: Mapping[ProviderName, str] = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
-FORMATS: Mapping[ProviderName, Format] = {"anthropic": Messages(), "openai": ChatCompletions()}
+FORMATS: Mapping[ProviderName, Messages | ChatCompletions] = {
+    "anthropic": Messages(),
+    "openai": ChatCompletions(),
+}
 PUBLISHED: Mapping[ProviderName, tuple[str, str]] = {
     "anthropic": ("anthropic.types.message_create_params", "MessageCreateParamsStreaming"),
     "openai": ("openai.types.chat.completion_create_params", "CompletionCreateParamsStreaming"),
@@ -277,8 +273,6 @@ async def test_the_cost_is_known_from_prices(provider: ProviderName) -> None:
             turn = await asked.turn(FIRST)
             assert turn.cost == turn.input_tokens + 2 * turn.output_tokens
         async with model(provider, played.url, model=name) as asked:
-            cost = (await asked.turn(FIRST)).cost
-            assert cost is not None
-            assert 0 < cost < 0.001
+            assert 0 < ((await asked.turn(FIRST)).cost or 0) < 0.001
         async with model(provider, played.url) as asked:
             assert (await asked.turn(FIRST)).cost is None

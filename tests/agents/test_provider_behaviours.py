@@ -194,11 +194,10 @@ async def test_no_failure_of_a_provider_is_recorded_as_success(
     asked, wrong = Counter[str](), list[str]()
 
     def route(reply: Reply) -> None:
-        found = re.search(r"(?:caller|task|schedule): ([^.]*)\.", reply.asked.body.decode())
-        assert found is not None
-        answers = ROWS[found[1]].answers
-        asked[found[0]] += 1
-        answers[min(asked[found[0]], len(answers)) - 1](reply, provider)
+        prompt, name = re.findall(r"((?:caller|task|schedule): ([^.]*)\.)", reply.asked.body.decode())[0]
+        answers = ROWS[name].answers
+        asked[prompt] += 1
+        answers[min(asked[prompt], len(answers)) - 1](reply, provider)
 
     async def check(at: Agents, name: str, limiter: anyio.CapacityLimiter) -> None:
         async with limiter:

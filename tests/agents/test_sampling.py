@@ -83,9 +83,7 @@ async def in_memory(
 
 def outcome(result: mcp.CallToolResult) -> str:
     """What an agent answered, and after how many turns."""
-    found = re.fullmatch(r"(.*)\n\[agent_\w+ finished; (\d turns?), [1-9][\d,]* tokens\]", text(result))
-    assert found is not None, text(result)
-    return f"{found[1]} after {found[2]}"
+    return re.sub(r"\n\[agent_\w+ finished; (\d turns?), [1-9][\d,]* tokens\]$", r" after \1", text(result))
 
 
 LONG = (("http", "auto"), ("sse", "legacy"))
@@ -355,8 +353,7 @@ async def test_turns_at_the_same_time_share_a_round_and_later_ones_wait_until_th
         assert list(await call.next_questions()) == ["turn-3"]
         call.take({"turn-3": done("3")})
         assert await call.next_questions() == {}
-    assert call.result is not None
-    assert call.result.text == "first: 1 second: 2 third: 3"
+    assert getattr(call.result, "text", "") == "first: 1 second: 2 third: 3"
 
 
 def test_a_conversation_becomes_messages_of_the_protocol() -> None:

@@ -11,7 +11,7 @@ import pytest_asyncio
 from mcp_toolserver.capabilities.processes import JobQuery, JobState
 from mcp_toolserver.runtime.agents import agents as agents_of_a_server
 from mcp_toolserver.runtime.agents import running_agent
-from tests.agents.agents import HANDLE, PATIENCE, Agents, Call, Request, Says, agents
+from tests.agents.agents import HANDLE, PATIENCE, Agents, Call, Request, Says, agents, bash
 from tests.support.processes import Daemons, until
 from tests.support.workbench import Person
 
@@ -160,7 +160,7 @@ async def test_mailboxes_are_limited(
 async def test_deleting_a_team_stops_its_members_and_all_they_started(full: Agents) -> None:
     daemons = Daemons()
     command = {"command": f"{daemons.script}sleep 100", "run_in_background": True}
-    wait = Call(tool="bash", arguments={"command": "sleep 100"})
+    wait = bash("sleep 100")
     script = [Says(calls=[Call(tool="bash", arguments=command), wait])]
     team = Crew(full, script, script)
     await team.create()
