@@ -221,7 +221,10 @@ class ScriptedModel:
         answer = self._answer(request)
         if not (body.get("stream") or "streamGenerate" in path):
             return "application/json", json.dumps(kind.answer(answer, body)).encode()
-        events = "".join(_event(event) for event in kind.events(answer, body))
+        events = "".join(
+            f"event: {event.get('type')}\n" * ("type" in event) + f"data: {json.dumps(event)}\n\n"
+            for event in kind.events(answer, body)
+        )
         return "text/event-stream", (events + "data: [DONE]\n\n" * isinstance(kind, ChatCompletions)).encode()
 
     def _answer(self, request: Request) -> Answer:
@@ -261,8 +264,3 @@ def _request(tools: Iterable[str], results: Iterable[object], body: Json) -> Req
 
 def _list(content: Any) -> list[Json]:
     return cast("list[Json]", content) if isinstance(content, list) else []
-
-
-def _event(event: Json) -> str:
-    name = f"event: {event['type']}\n" if "type" in event else ""
-    return f"{name}data: {json.dumps(event)}\n\n"
