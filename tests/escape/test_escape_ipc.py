@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from textwrap import indent
 import pytest
 
 from tests.support.cases import rows
-from tests.support.confinement import SECRET, Server, visible_folder
+from tests.support.confinement import SECRET, Servers, visible_folder
 from tests.support.sessions import each_once
 
 ROOT = os.geteuid() == 0
@@ -171,7 +171,7 @@ def verdicts(said: str, targets: Targets) -> dict[str, str]:
 
 @each_once
 def test_a_confined_command_does_not_get_through(
-    servers: Callable[[str, str], Server], targets: Targets, user: str, mode: str
+    servers: Servers, targets: Targets, user: str, mode: str
 ) -> None:
     server = servers(user, mode)
     known = {**targets.known, "pid": server.client.pid}
@@ -200,7 +200,7 @@ def test_the_same_attack_gets_through_where_nothing_stops_it(targets: Targets, t
 
 @each_once
 def test_a_command_inherits_its_three_streams_and_nothing_else(
-    servers: Callable[[str, str], Server], user: str, mode: str
+    servers: Servers, user: str, mode: str
 ) -> None:
     said = servers(user, mode).bash(
         "for f in /proc/self/fd/*; do echo $f; done; echo $(exec ls /proc/self/fd)"
@@ -222,9 +222,7 @@ print(repr(open("/dev/null").read()), os.read(0, 1))
 
 
 @each_once
-def test_devices_can_be_used_and_not_changed(
-    servers: Callable[[str, str], Server], user: str, mode: str
-) -> None:
+def test_devices_can_be_used_and_not_changed(servers: Servers, user: str, mode: str) -> None:
     devices = ("/dev/null", "/dev/zero", "/dev/urandom")
     before = [os.stat(device) for device in devices]
     # More than one command: the first must leave the devices as the next one needs them.

@@ -4,7 +4,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import mcp_types as mcp
@@ -23,6 +23,7 @@ from tests.support.confinement import (
     WORKSPACE_WRITE,
     Scene,
     Server,
+    Servers,
     put,
     scene,
     serving,
@@ -33,7 +34,6 @@ from tests.support.snapshot import differences, snapshot
 from tests.support.without import around
 
 shares_servers = pytest.mark.xdist_group(USERS[0])
-Servers = Callable[[str, str], Server]
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ no sandbox in a copy of the same scene, where it must do its harm. `test_escape_
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from tests.support.confinement import (
     WORKSPACE_WRITE,
     Scene,
     Server,
+    Servers,
     git,
     put,
     scene,
@@ -28,8 +28,6 @@ from tests.support.confinement import (
 from tests.support.processes import Daemons
 from tests.support.sessions import each_once
 from tests.support.snapshot import Snapshot, differences, snapshot
-
-Servers = Callable[[str, str], Server]
 
 PROTECTED = (".git", ".mcp.json", ".vscode", "hostile/.git")
 """In every scene."""

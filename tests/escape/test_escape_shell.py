@@ -4,25 +4,14 @@ Each runs in a real server, as root and as an unprivileged user, and again with 
 same scene, where they must do their harm: a command that harms nowhere proves nothing.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.escape.harm import COMMANDS, Case, assert_each_does_harm, cases
 from tests.support.cases import collected, table
-from tests.support.confinement import (
-    AS_UNPRIVILEGED_IN_LONG,
-    FULL,
-    READ_ONLY,
-    USERS,
-    Scene,
-    Server,
-    serving,
-)
+from tests.support.confinement import AS_UNPRIVILEGED_IN_LONG, FULL, READ_ONLY, USERS, Scene, Servers, serving
 from tests.support.snapshot import differences, snapshot
-
-Servers = Callable[[str, str], Server]
 
 CASES = {
     **cases("looks read-only"),

@@ -9,13 +9,13 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.support.confinement import WORKSPACE_WRITE, Server, put
+from tests.support.confinement import WORKSPACE_WRITE, Servers, put
 from tests.support.sessions import each_once
 
 USE = """
@@ -117,7 +117,7 @@ def of_kinds(paths: list[Path], kinds: set[str]) -> Iterator[str]:
 
 @each_once
 def test_special_files_are_reached_only_where_a_command_may_write(
-    servers: Callable[[str, str], Server], user: str, mode: str
+    servers: Servers, user: str, mode: str
 ) -> None:
     """Each command looks for them anew, so those that were there before the server are no other case."""
     server = servers(user, mode)

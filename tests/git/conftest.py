@@ -2,7 +2,7 @@
 
 import shlex
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,13 @@ from mcp_toolserver.runtime.processes.broker_client import Broker
 from tests.git.hostile_git import GIT, Lair
 from tests.git.repositories import GitTools, git_tools
 from tests.git.served import AUTHOR, Place, repository_in
-from tests.support.confinement import AS_ROOT_IN_LONG, PROTECTED_GIT, Server
+from tests.support.confinement import AS_ROOT_IN_LONG, PROTECTED_GIT, Servers
 from tests.support.workshop import workshop
 from tests.web.authority import Authority
 
 
 @pytest.fixture(params=AS_ROOT_IN_LONG)
-def place(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Generator[Place]:
+def place(request: pytest.FixtureRequest, servers: Servers) -> Generator[Place]:
     """A repository in the root of the shared server of each user, which may change repositories."""
     with repository_in(servers(request.param, f"{PROTECTED_GIT} {shlex.join(AUTHOR)}")) as made:
         yield made

@@ -8,7 +8,6 @@ has to be there in spite of it.
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from tests.support.confinement import (
     AS_UNPRIVILEGED_IN_LONG,
     USERS,
     WORKSPACE_WRITE,
-    Server,
+    Servers,
     copy_of,
     free,
     git,
@@ -85,7 +84,7 @@ def test_what_a_command_leaves_in_a_repository_does_no_harm_later(user: str) -> 
 
 @pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
 def test_a_command_that_changes_a_new_repository_seconds_later_is_found_out(
-    servers: Callable[[str, str], Server], user: str
+    servers: Servers, user: str
 ) -> None:
     server = servers(user, WORKSPACE_WRITE)
     root = server.scene.root

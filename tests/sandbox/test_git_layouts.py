@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from tests.support.confinement import (
     PROTECTED_GIT,
     USERS,
     WORKSPACE_WRITE,
-    Server,
+    Servers,
     git,
     scene,
     serving,
@@ -78,9 +77,7 @@ def test_our_answer_is_that_of_git(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
-def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(
-    servers: Callable[[str, str], Server], user: str
-) -> None:
+def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(servers: Servers, user: str) -> None:
     server = servers(user, PROTECTED_GIT)
     at = server.scene
     with collected() as case:
@@ -102,9 +99,7 @@ def test_a_command_leaves_no_folder_that_git_takes_for_a_repository(
 
 
 @pytest.mark.parametrize("user", AS_ROOT_IN_LONG)
-def test_no_order_and_no_time_between_commands_completes_a_layout(
-    servers: Callable[[str, str], Server], user: str
-) -> None:
+def test_no_order_and_no_time_between_commands_completes_a_layout(servers: Servers, user: str) -> None:
     server = servers(user, PROTECTED_GIT)
     root = server.scene.root
     steps = {"HEAD": REF, "config": f"{EVIL} > config", "refs": "mkdir refs", "objects": "mkdir objects"}
@@ -153,7 +148,7 @@ def test_a_root_becomes_no_repository_and_one_of_the_user_keeps_its_configuratio
 CONTENT = {"HEAD": "ref: refs/heads/x\n", "config": "[core]\n", "objects/x": "x", "refs/x": "x"}
 
 
-def test_no_tool_completes_a_layout(servers: Callable[[str, str], Server]) -> None:
+def test_no_tool_completes_a_layout(servers: Servers) -> None:
     server = servers(USERS[-1], WORKSPACE_WRITE)
     with collected() as case:
         for number, (name, before, tool, arguments) in enumerate(table(TABLES, "tools", 4, WORDS)):
@@ -171,7 +166,7 @@ def test_no_tool_completes_a_layout(servers: Callable[[str, str], Server]) -> No
     user_runs(server.scene, "rm -rf t* w* store")
 
 
-def test_no_branch_and_no_worktree_brings_a_layout(servers: Callable[[str, str], Server]) -> None:
+def test_no_branch_and_no_worktree_brings_a_layout(servers: Servers) -> None:
     server = servers(USERS[-1], WORKSPACE_WRITE)
     root = server.scene.root
     git(root, "init", "-q", "-b", "main", "repo")

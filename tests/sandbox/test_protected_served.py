@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from tests.support.confinement import (
     WORKSPACE_WRITE,
     Scene,
     Server,
+    Servers,
     put,
     scene,
     serving,
@@ -29,7 +30,7 @@ from tests.support.processes import arguments, processes, state, status
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Generator[Server]:
+def server(request: pytest.FixtureRequest, servers: Servers) -> Generator[Server]:
     """The shared server of a user, whose root has afterwards what it had before."""
     shared = servers(request.param, PROTECTED_GIT)
     before = set(shared.scene.root.iterdir())

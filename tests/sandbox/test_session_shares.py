@@ -8,7 +8,6 @@ import re
 import shlex
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from tests.support.confinement import (
     READ_ONLY,
     USERS,
     WORKSPACE_WRITE,
-    Server,
+    Servers,
     as_user,
     put,
     scene,
@@ -36,8 +35,6 @@ from tests.support.confinement import (
 from tests.support.processes import Daemons, asked, broker, outcome, sandbox_in, until
 from tests.support.sessions import as_root, called, each_once, holders, two_sessions
 from tests.support.without import around
-
-Servers = Callable[[str, str], Server]
 
 PORT = 8765
 """The same in every session: each has its own."""

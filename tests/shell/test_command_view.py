@@ -39,6 +39,7 @@ from tests.support.confinement import (
     WORKSPACE_WRITE,
     Scene,
     Server,
+    Servers,
     as_user,
     free,
     put,
@@ -55,7 +56,7 @@ WORD = "the-word-that-is-hidden"
 
 
 @pytest.fixture(params=AS_ROOT_IN_LONG)
-def server(request: pytest.FixtureRequest, servers: Callable[[str, str], Server]) -> Server:
+def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
     """A shared server in workspace-write."""
     return servers(request.param, WORKSPACE_WRITE)
 
@@ -132,7 +133,7 @@ def test_no_socket_outside_the_roots_is_reached(server: Server) -> None:
 
 
 def test_a_socket_that_was_bound_to_a_relative_name_is_not_reached(
-    servers: Callable[[str, str], Server],
+    servers: Servers,
 ) -> None:
     server = servers(USERS[0], WORKSPACE_WRITE)
     with visible_folder() as folder:

@@ -5,11 +5,10 @@ installed on this machine is skipped.
 """
 
 import textwrap
-from collections.abc import Callable
 
 import pytest
 
-from tests.support.confinement import READ_ONLY, USERS, Server
+from tests.support.confinement import READ_ONLY, USERS, Server, Servers
 from tests.support.sessions import as_root
 
 LIMIT = 60_000
@@ -31,7 +30,7 @@ def work(server: Server, folder: str, files: dict[str, str], command: str) -> st
 
 
 @pytest.mark.long
-def test_the_tests_of_python_for_servers_pass(servers: Callable[[str, str], Server]) -> None:
+def test_the_tests_of_python_for_servers_pass(servers: Servers) -> None:
     server = servers(USERS[0], READ_ONLY)
     modules = ("test.test_socketserver", "test.test_httpservers")
     needs(server, f"python3 -c 'import {', '.join(modules)}'")
@@ -65,9 +64,7 @@ MULTIPROCESSING = """
 
 
 @as_root
-def test_processes_of_python_work_together(
-    servers: Callable[[str, str], Server], user: str, mode: str
-) -> None:
+def test_processes_of_python_work_together(servers: Servers, user: str, mode: str) -> None:
     said = work(servers(user, mode), "mp", {"a.py": MULTIPROCESSING}, "python3 a.py")
     squares = "[0, 1, 4, 9]"
     expected = [
@@ -92,7 +89,7 @@ POSTGRES = """
 
 
 @pytest.mark.long
-def test_a_database_server_works_in_the_temporary_folder(servers: Callable[[str, str], Server]) -> None:
+def test_a_database_server_works_in_the_temporary_folder(servers: Servers) -> None:
     # Its programs refuse to run as root.
     server = servers("unprivileged", READ_ONLY)
     needs(server, "ls /usr/lib/postgresql/*/bin/initdb")

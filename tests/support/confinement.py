@@ -247,6 +247,10 @@ class Server:
         return {tool["name"]: tool for tool in self.client.request("tools/list", {}).result["tools"]}
 
 
+Servers = Callable[[str, str], Server]
+"""Gives the shared server of a user and mode: the fixture `servers`."""
+
+
 @contextmanager
 def serving(
     of: Scene,
@@ -335,7 +339,7 @@ def changed(before: Snapshot, after: Snapshot) -> str:
 
 
 @contextmanager
-def servers_when_needed() -> Generator[Callable[[str, str], Server]]:
+def servers_when_needed() -> Generator[Servers]:
     """A server for each user and mode, which may have flags after it, started when it is first asked for."""
     with ExitStack() as stack:
         started: dict[tuple[str, str], Server] = {}
