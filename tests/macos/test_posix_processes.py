@@ -33,7 +33,6 @@ from mcp_toolserver.runtime.sandbox.posix.family import (
 from mcp_toolserver.runtime.sandbox.posix.supervisor import NOT_SET_UP
 from mcp_toolserver.stores.saved_outputs import OutputStore
 from tests.macos.assumed_sandbox import confined_broker, wanted
-from tests.support.open_files import descriptors
 from tests.support.processes import (
     PATIENCE,
     Anywhere,
@@ -43,6 +42,7 @@ from tests.support.processes import (
     outcome,
     until,
 )
+from tests.support.snapshot import descriptors
 
 ENDED = {"status": 0, "reason": "exited"}
 

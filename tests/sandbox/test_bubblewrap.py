@@ -1,6 +1,6 @@
 """What a command can see and reach in the sandbox of bubblewrap: what no attack on a real server shows.
 
-Those are in `test_escape_ipc.py`, `test_escape_persistence.py` and `test_escape_shell.py`.
+Those are in `test_escape_ipc.py` and `test_escape_commands.py`.
 """
 
 import os
@@ -101,7 +101,7 @@ def test_credentials_behind_a_link_are_not_seen(here: Ground) -> None:
 
 
 def test_the_state_folder_and_what_is_hidden_in_the_root_are_neither_seen_nor_changed(here: Ground) -> None:
-    """For a state folder elsewhere, see `test_escape_persistence.py`."""
+    """For a state folder elsewhere, see `test_escape_commands.py`."""
     state = here.put("root/mine/log", "secret\n")
     token = here.put("root/token", "secret\n")
     script = f"cat {state} {token}; echo x > {state}; rm -rf {state.parent} {token}; echo x > {token}"

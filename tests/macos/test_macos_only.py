@@ -1,4 +1,6 @@
-"""What file tools ask of macOS only, with stand-ins for its functions: never run on a Mac."""
+"""What file tools ask of macOS only, with stand-ins for its functions, and where programs are looked for:
+never run on a Mac.
+"""
 
 import ctypes
 import errno
@@ -14,8 +16,12 @@ from mcp_toolserver.runtime.files import root, volume
 from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
 from mcp_toolserver.runtime.files.transaction import Original, temp_file
 from mcp_toolserver.runtime.files.volume import name_comparison, stored_name
+from mcp_toolserver.runtime.lsp.pool import find_executables
+from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
+from mcp_toolserver.runtime.which import HOMEBREW, find_program, is_executable, program_folders
 from mcp_toolserver.stores.disk import sync
 from mcp_toolserver.text.file_names import NameComparison, folded, path_tests, volume_path
+from tests.support.workshop import program
 
 
 @pytest.fixture
@@ -213,3 +219,46 @@ def test_a_rule_compares_as_the_volume_does_and_only_a_deny_rule_as_some_volumes
     denies, allows = path_tests("stra\u00dfe.txt")
     for name, allowed in (("STRA\u00dfE.TXT", True), ("STRASSE.txt", False)):
         assert (denies(on_volume(name)), allows(on_volume(name))) == (True, allowed)
+
+
+OF_LAUNCHD = "/usr/bin:/bin:/usr/sbin:/sbin"
+
+
+@pytest.mark.usefixtures("darwin")
+def test_homebrew_comes_last_and_once(tmp_path: Path) -> None:
+    found = program_folders(OF_LAUNCHD, [str(tmp_path / "missing")])
+    assert found == (*OF_LAUNCHD.split(":"), *HOMEBREW)
+    first = f"{HOMEBREW[0]}:/usr/bin"
+    assert program_folders(first, []) == (HOMEBREW[0], "/usr/bin", HOMEBREW[1])
+
+
+@pytest.mark.usefixtures("darwin")
+def test_the_developer_tools_come_before_their_shims(tmp_path: Path) -> None:
+    tools = tmp_path / "Xcode/usr/bin"
+    tools.mkdir(parents=True)
+    link = tmp_path / "xcode_select_link"
+    link.symlink_to(tmp_path / "Xcode")
+    for path in (OF_LAUNCHD, "/opt/homebrew/bin:/usr/local/bin"):
+        found = program_folders(path, [str(tmp_path / "missing"), str(link), str(tmp_path / "other")])
+        assert set(found) == {*path.split(":"), str(tools), *HOMEBREW}
+        assert "/usr/bin" not in found or found.index(str(tools)) < found.index("/usr/bin")
+
+
+@pytest.mark.usefixtures("darwin")
+def test_a_shim_is_no_program(tmp_path: Path) -> None:
+    assert is_executable("/usr/bin/git")
+    assert find_program(["git"], ["/usr/bin"]) is None
+    assert find_executables("git", ["/usr/bin"], ()) == []
+    real = program(tmp_path, "git", "")
+    assert find_program(["git"], ["/usr/bin", str(tmp_path)]) == real
+    assert find_program(["env"], ["/usr/bin"]) == "/usr/bin/env"
+
+
+@pytest.mark.usefixtures("darwin")
+def test_commands_find_what_homebrew_installs() -> None:
+    paths = {
+        OF_LAUNCHD: ":".join((OF_LAUNCHD, *HOMEBREW)),
+        "/opt/homebrew/bin:/bin": "/opt/homebrew/bin:/bin:/usr/local/bin",
+    }
+    assert {path: command_environment({"PATH": path})["PATH"] for path in paths} == paths
+    assert set(command_environment({})["PATH"].split(":")) == {*DEFAULT_PATH.split(":"), *HOMEBREW}
