@@ -1,6 +1,5 @@
 """What the operator may say about the model of agents, and what happens when it is wrong: no start."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -131,16 +130,6 @@ def test_the_key_is_out_of_reach_of_tools_and_commands(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="THE_KEY"):
         check(Settings(agent_key_variable="THE_KEY", command_environment=("THE_*",)))
     check(Settings(agent_key_variable="THE_KEY", command_environment=("OTHER_*",)))
-
-
-def test_without_its_packages_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        "mcp_toolserver.app.agent_model.find_spec",
-        lambda name: None if name == "pydantic_ai" else real(name),
-    )
-    with pytest.raises(SettingsError, match=r"mcp-toolserver\[agent\]"):
-        model_options(Settings(**GIVEN))
 
 
 def test_the_model_is_a_fact_of_the_host_and_no_setting_of_it_is_public(tmp_path: Path) -> None:

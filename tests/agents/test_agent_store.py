@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.agents import AgentState
 from mcp_toolserver.capabilities.model import ModelTurn, ToolCall, ToolReply, UserText
 from mcp_toolserver.errors import NotFound
 from mcp_toolserver.runtime.agents.agent_files import custom_type
@@ -17,7 +16,7 @@ from mcp_toolserver.stores import agents
 from mcp_toolserver.stores.agents import AgentRecord, StoredAgents
 from mcp_toolserver.stores.database import Database
 from mcp_toolserver.text.agents.conversation import cleaned
-from mcp_toolserver.text.agents.types import BUILT_IN, choices, result_text
+from mcp_toolserver.text.agents.types import BUILT_IN, choices
 from tests.support.workbench import real_tools
 
 RECORD = AgentRecord(handle="agent_1", owner="ann", type="Plan", name="p", description="d")
@@ -117,18 +116,3 @@ def test_the_texts_of_a_file_show_what_hides() -> None:
     assert kind.instructions == "He\\u{202e}lp."
     assert choices([kind]).endswith("; x (a b\\u{1b}[2J)")
     assert choices([custom_type("---\nname: y\n---\nHelp.")]).endswith("; y")
-
-
-STATE = AgentState(handle="agent_1", type="Plan", description="d", turns=1, tokens=1234, seconds=61.4)
-
-
-def test_an_answer_has_the_text_the_notes_and_the_last_line() -> None:
-    done = replace(STATE, status="finished", text="It is so.", notes=("Look.",), turns=2, cost=0.5)
-    line = "[agent_1 finished; 2 turns, 1,234 tokens, $0.5000]"
-    assert result_text(done) == f"It is so.\n[Look.]\n{line}"
-    silent = replace(STATE, status="stopped", cost=None)
-    assert result_text(silent) == (
-        "(it has said nothing yet)\n[to go on, call Agent with resume: agent_1]\n"
-        "[agent_1 stopped after 61.4 s; 1 turn, 1,234 tokens]"
-    )
-    assert result_text(STATE).startswith("The agent works in the background. TaskOutput waits")

@@ -5,22 +5,14 @@ from typing import Any
 
 import anyio
 import mcp_types as mcp
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from mcp_toolserver.protocol.mcp_server import ToolServer
 from mcp_toolserver.protocol.tasks.feature import EXTENSION, TaskFeature, declares
 from mcp_toolserver.protocol.tasks.task import Task, Wire
+from tests.conformance.asking import NAME, Context
 
-Context = ServerRequestContext[Any, Any]
 Run = Callable[[Context, mcp.CallToolRequestParams], Awaitable[Any]]
-
-NAME = mcp.ElicitRequest(
-    params=mcp.ElicitRequestFormParams(
-        message="What is your name?",
-        requested_schema={"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
-    )
-)
 
 
 class TaskTools:

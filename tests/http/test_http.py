@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.protocol.http.endpoints import cancels_when_left
-from mcp_toolserver.protocol.http.gate import LARGE_BODIES, POSTED, Gateway, HttpOptions, Posted, message_in
+from mcp_toolserver.protocol.http.gate import LARGE_BODIES, POSTED, Gateway, HttpOptions, Posted
 from mcp_toolserver.protocol.http.members import Member, OneToken
 from mcp_toolserver.protocol.http.request_checks import (
     INVALID_TOKEN,
@@ -432,20 +432,6 @@ async def test_a_second_request_before_the_first_is_answered_closes_the_connecti
         writer.close()
 
 
-async def test_bytes_after_the_last_request_of_a_connection_cancel_it() -> None:
-    async with serving() as server, server.http() as http:
-        message = body_of(call("wait"))
-        headers = await open_session(http)
-        head = server.head(**headers, Connection="close", Content_Length=str(len(message)))
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(head + message)
-        await server.calls.until(running=1)
-        writer.write(b"more")
-        await server.calls.until(running=0, cancelled=1)
-        assert (await read_all(reader)).count(b"HTTP/1.1") == 1
-        writer.close()
-
-
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_handler_sees_neither_the_token_nor_the_name_that_was_used(era: str) -> None:
     async with (
@@ -535,28 +521,6 @@ async def test_a_port_in_use_or_a_host_that_is_not_this_machine_is_a_settings_er
                     pass
 
 
-def test_a_name_with_two_addresses_is_listened_on_at_one_port() -> None:
-    names = [(socket.AF_INET, (host, 0)) for host in ("127.0.0.1", "127.0.0.2", "192.0.2.1")]
-    sockets = listen([*names, names[0]])
-    try:
-        assert [found.getsockname()[0] for found in sockets] == ["127.0.0.1", "127.0.0.2"]
-        assert len({found.getsockname()[1] for found in sockets}) == 1
-        taken = (socket.AF_INET, ("127.0.0.2", port_of(sockets)))
-        with pytest.raises(OSError, match="in use"):
-            listen([(socket.AF_INET, ("127.0.0.3", port_of(sockets))), taken])
-    finally:
-        for opened in sockets:
-            opened.close()
-
-
-def test_connections_send_small_answers_at_once() -> None:
-    (listener,) = listen([(socket.AF_INET, ("127.0.0.1", 0))])
-    with listener, socket.create_connection(listener.getsockname()):
-        accepted, _ = listener.accept()
-        with accepted:
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-
 # --- the checks ------------------------------------------------------------------------------------------
 
 RULES = Rules(
@@ -572,16 +536,9 @@ def _status(*headers: tuple[bytes, bytes]) -> int:
     return 200 if found is None else found.status
 
 
-def test_at_the_usual_port_a_name_needs_none() -> None:
-    assert "localhost" in own_hosts(HttpOptions(token=TOKEN), ["127.0.0.1"], 80)
-
-
 def test_two_tokens_are_none_and_two_hosts_are_none() -> None:
     assert bearer_token(RequestHead(method="POST", path="/mcp", headers=(*GOOD, GOOD[1]))) == INVALID_TOKEN
     assert _status(*GOOD, GOOD[0]) == 421
-
-
-POST = RequestHead(method="POST", path="/mcp")
 
 
 def test_the_calls_of_a_minute_can_be_made_at_once_and_then_evenly() -> None:
@@ -610,18 +567,6 @@ def test_little_is_remembered_of_clients_without_a_request() -> None:
         pace.take(str(number))
     assert len(pace._rested) <= 1024
     assert [pace.take("4999") for _ in range(2)] == [0, 30]
-
-
-def test_a_client_without_a_session_goes_by_its_name() -> None:
-    named: list[tuple[dict[str, Any], str]] = [
-        ({"_meta": {CLIENT_INFO_META_KEY: {"name": "me"}}}, "me"),
-        ({"_meta": {CLIENT_INFO_META_KEY: {"name": 1}}}, ""),
-        ({"_meta": {CLIENT_INFO_META_KEY: {"name": "x" * 999}}}, "x" * 128),
-        ({}, ""),
-    ]
-    for params, name in named:
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
-        assert getattr(message_in(POST, body), "client", None) == name
 
 
 def named(name: str, tool: str) -> tuple[dict[str, Any], dict[str, str]]:

@@ -3,15 +3,11 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 
-from mcp_toolserver.protocol.mcp_server import answered
 from mcp_toolserver.protocol.rate_limit import RequestLimits
 from mcp_toolserver.protocol.stdio.server import DrainedIncoming
 from tests.protocol.lines import ENVELOPE, READY, opening, spoken
@@ -128,26 +124,6 @@ def test_a_flood_of_calls_on_stdio_is_refused_and_a_ping_is_answered(tmp_path: P
     assert found[2]["result"] == {}
     assert {found[number]["error"]["code"] for number in range(3, 100)} == {-32603}
     assert "result" in found[1]
-
-
-def asked(method: str) -> Any:
-    return SimpleNamespace(method=method, session=SimpleNamespace(client_params=None))
-
-
-async def test_a_request_before_the_handshake_gets_an_error() -> None:
-    for method, data, code, says in (
-        ("tools/list", "", INVALID_REQUEST, "before initialize"),
-        ("initialize", "", INVALID_PARAMS, "no"),
-        ("tools/list", "more", INVALID_PARAMS, "no"),
-    ):
-
-        async def refused(_: object, data: str = data) -> None:
-            raise MCPError(INVALID_PARAMS, "no", data)
-
-        with pytest.raises(MCPError) as caught:
-            await answered(asked(method), refused)  # type: ignore[arg-type]
-        assert caught.value.error.code == code
-        assert says in caught.value.error.message
 
 
 async def test_a_request_that_its_client_cancelled_gets_no_answer() -> None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mcp_types as mcp
@@ -16,7 +15,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_toolserver.capabilities.user import Question
 from mcp_toolserver.errors import NobodyToAsk
 from mcp_toolserver.pipeline.registry import discover
-from mcp_toolserver.protocol.mcp_server import answered
 from mcp_toolserver.protocol.resources.source import Source, Visitor
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.text.prompts import PROMPTS
@@ -191,18 +189,6 @@ async def test_completion_is_not_declared_to_clients_that_would_lose_tools(era: 
                 assert (capabilities.completions is not None) is declared, name
                 assert capabilities.tools is not None
                 assert await completed(client, "explain-code", "") == []
-
-
-async def test_completion_is_declared_to_a_client_without_a_name() -> None:
-    result: dict[str, Any] = {"capabilities": {"completions": {}}, "protocolVersion": "2025-11-25"}
-
-    async def initialized(_: object) -> dict[str, Any]:
-        return result
-
-    for params in (None, {}, {"clientInfo": "claude-code"}):
-        asked: Any = SimpleNamespace(method="initialize", params=params)
-        assert await answered(asked, initialized) == result
-        assert result["capabilities"] == {"completions": {}}
 
 
 CORE = {"bash", "edit_file", "glob_search", "grep_search", "read_file", "write_file"}

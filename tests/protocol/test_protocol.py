@@ -251,9 +251,3 @@ async def test_progress_is_reported_under_a_token_of_bounded_length(tmp_path: Pa
             await connected.session.call_tool("probe", {}, meta={"progress_token": token})
     found = [(note.params.progress_token, note.params.progress) for note in notes]
     assert found == [(token, step) for token in ("t" * 256, 7) for step in (1.0, 2.0)]
-
-
-def test_the_schema_of_one_tool_is_found_without_a_list(tmp_path: Path) -> None:
-    served = handlers(tmp_path)
-    assert served.schema("probe") == {"type": "object", "properties": {}, "additionalProperties": False}
-    assert served.schema("nope") is None

@@ -208,22 +208,13 @@ DOWNGRADES: Mapping[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
         "2025-03-26",
         {"content": [TRIMMED, "not even an object"]},
     ),
-    "blocks-of-our-age": ("tools/call", {"content": BLOCKS}, "2025-11-25", {"content": BLOCKS}),
     "prompts-without-titles": ("prompts/list", PROMPTS, "2025-03-26", UNTITLED),
-    "a-revision-that-nobody-knows": ("prompts/list", PROMPTS, "no date", UNTITLED),
     "contents": (
         "resources/read",
         {"contents": [{"uri": "u", "text": "t", "_meta": {}}]},
         "2025-03-26",
         {"contents": [{"uri": "u", "text": "t"}]},
     ),
-    "messages": (
-        "prompts/get",
-        {"messages": [{"role": "user", "content": BLOCKS[0]}]},
-        "2024-11-05",
-        {"messages": [{"role": "user", "content": TRIMMED}]},
-    ),
-    "not-in-the-table": ("tasks/get", {"title": "x"}, "2024-11-05", {"title": "x"}),
     "not-of-this-shape": ("tools/list", {"tools": None}, "2024-11-05", {"tools": None}),
 }
 

@@ -1,8 +1,6 @@
 """Resources: what is listed to whom, and that reading one is a call like any other."""
 
-import asyncio
 import base64
-import gc
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -459,39 +457,6 @@ async def test_a_client_that_left_is_forgotten(tmp_path: Path) -> None:
             await set_language(client, "German")
             await until(lambda: notes.methods)
             assert await read(client, TODOS) == "[]"
-
-
-async def test_a_client_that_leaves_before_its_notification_is_sent_leaves_no_failed_task(
-    tmp_path: Path,
-) -> None:
-    failures: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: failures.append(context))
-    async with place(tmp_path) as made, made.client() as client:
-        await client.subscribe_resource(CONFIG)
-        hub = made.feature.resource_handlers.subscriptions
-        (connection,) = made.handlers.client_ids.connections.values()
-        hub.publish(change_notification(ResourceUpdated(CONFIG)))
-        hub._flush()
-        # Nothing here gives way to the loop, so the client is gone before the task takes its first step.
-        await connection.exit_stack.aclose()
-        assert hub._connected == {}
-        await anyio.lowlevel.checkpoint()
-        gc.collect()
-        assert failures == []
-
-
-async def test_a_call_succeeds_although_nobody_can_be_notified_of_its_changes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError("of the listener")
-
-    async with place(tmp_path) as made, made.client() as client:
-        made.handlers.changes.on_change = fail
-        assert await write_todo(client, "x")
-        assert '"x"' in await read(client, TODOS)
-    assert "ZeroDivisionError: of the listener" in caplog.text
 
 
 async def test_a_client_that_does_not_read_holds_up_no_other(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ import json
 import re
 import signal
 import subprocess
-import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,19 +18,15 @@ import pytest
 
 from mcp_toolserver.app.compose import Application, application_of
 from mcp_toolserver.capabilities.call_scope import LOCAL
-from mcp_toolserver.capabilities.cron import Job, Schedule, ScheduledRun
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.commands.cron import list_schedules
 from mcp_toolserver.commands.doctor import facts
-from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.policy.rules import Narrowing
 from mcp_toolserver.protocol.http.tokens import GrantFile, ServerLimits
-from mcp_toolserver.runtime.clock import machine_zone
 from mcp_toolserver.settings import Settings
 from mcp_toolserver.stores.board import StoredBoard
 from mcp_toolserver.stores.cron import StoredRun, StoredSchedule, StoredSchedules
 from mcp_toolserver.stores.database import Database
-from mcp_toolserver.text.cron import at, detailed, listed
 from tests.protocol.resource_clients import place, read
 from tests.support.families import lines
 from tests.support.live import Messages, Setup, connected
@@ -481,34 +476,6 @@ async def test_what_cannot_run_is_refused_or_stays_listed(app: Application) -> N
     assert (await call(app, "CronDelete", cron_id=handle)).error is None
 
 
-ZONES = (
-    ("/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin", "Europe/Berlin"),
-    ("/usr/share/zoneinfo/Etc/UTC", "Europe/Berlin", "Give one"),
-    ("/somewhere", "UTC", "Give one"),
-    ("", "UTC", "UTC"),
-)
-"""Where /etc/localtime leads, the variable TZ, and what the zone is."""
-
-
-def test_the_zone_of_the_machine_has_a_name_or_must_be_given(tmp_path: Path) -> None:
-    for number, (link, variable, says) in enumerate(ZONES):
-        place = tmp_path / str(number)
-        if link:
-            place.symlink_to(link)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("TZ", variable)
-            time.tzset()
-            try:
-                found = machine_zone(str(place))
-            except InvalidInput as error:
-                found = str(error)
-        time.tzset()
-        assert says in found, (link, variable)
-    (tmp_path / "localtime").write_bytes(b"TZif")
-    with pytest.raises(InvalidInput, match="Give one"):
-        machine_zone(str(tmp_path / "localtime"))
-
-
 async def test_missed_times_are_reported_also_before_a_server_looks(tmp_path: Path) -> None:
     async with application(tmp_path) as app:
         handle = await create(app, command="true")
@@ -524,56 +491,3 @@ async def test_missed_times_are_reported_also_before_a_server_looks(tmp_path: Pa
         assert missed[caught_up] == 9
         assert {one.missed for one in stored.values()} == {0}
         assert "no server ran that could run it" in shown.text
-
-
-NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
-
-
-def scheduled(*runs: ScheduledRun, following: datetime | None = NOON) -> Schedule:
-    return Schedule(
-        handle="cron_1",
-        fields="0 12 * * *",
-        zone="UTC",
-        job=Job(kind="prompt", text="Look at the tests.\nThen repair them."),
-        description="",
-        catch_up=True,
-        once=False,
-        waits="",
-        created=NOON,
-        next=following,
-        missed=2,
-        last_missed=NOON,
-        run_count=len(runs),
-        runs=runs,
-    )
-
-
-RUNS = (
-    ScheduledRun(due=NOON, started=NOON, ended=None, outcome="running", output=""),
-    ScheduledRun(due=NOON, started=NOON, ended=None, outcome="interrupted", output=""),
-    ScheduledRun(
-        due=NOON, started=NOON, ended=NOON + timedelta(seconds=7), outcome="failed", output="one\ntwo\n"
-    ),
-    ScheduledRun(due=NOON, started=NOON, ended=NOON, outcome="succeeded", output="x" * 200),
-)
-
-
-def test_the_last_three_runs_are_listed_with_their_first_line_and_all_in_full_of_a_single_schedule() -> None:
-    assert listed(scheduled(RUNS[3])).endswith("x" * 160 + " …")
-    still = replace(RUNS[0], due=NOON - timedelta(hours=1))
-    assert f"the last {at(NOON)}: the run before had not ended" in listed(scheduled(still))
-    shown = detailed(scheduled(*RUNS, following=None))
-    assert "never again" in shown
-    assert "Then repair them." in shown
-    assert "failed after 7 s\none\ntwo\n" in shown
-    assert shown.endswith(f"succeeded after 0 s\n{'x' * 200}")
-    assert listed(scheduled(*RUNS)) == (
-        "cron_1\n"
-        "  0 12 * * * in UTC, next 2026-06-01T12:00+00:00, catches up\n"
-        "  prompt: Look at the tests. …\n"
-        "  missed 2, the last 2026-06-01T12:00+00:00: no server ran that could run it\n"
-        "  runs: 4; the last ones:\n"
-        "    2026-06-01T12:00+00:00 running since 2026-06-01T12:00+00:00\n"
-        "    2026-06-01T12:00+00:00 interrupted, because its server ended; it is not repeated\n"
-        "    2026-06-01T12:00+00:00 failed after 7 s: one …"
-    )

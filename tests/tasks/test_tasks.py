@@ -2,19 +2,15 @@
 
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_toolserver.capabilities.call_scope import SavedOutput
-from mcp_toolserver.capabilities.processes import JobState
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.processes.commands import CommandLimits
 from mcp_toolserver.runtime.processes.output_capture import CaptureLimits
 from mcp_toolserver.stores.tasks import SHUT_DOWN
-from mcp_toolserver.text.shell.command_output import printed
 from tests.support.following import Follower, options, said
 from tests.support.live import Setup, connected
 from tests.support.processes import Daemons, call, served, until
@@ -195,29 +191,6 @@ async def test_a_gap_in_what_was_kept_is_named(tmp_path: Path) -> None:
         == f"[190 bytes from offset 100 were not kept]\n{'x' * 10}\n[exit status 0; next offset 300]"
     )
 
-
-def test_what_could_not_be_kept_is_named_as_lost() -> None:
-    assert printed(STATE) == "a\n[8 bytes left out; they could not be saved]\nz"
-    full = replace(STATE, unsaved="the disk is full")
-    assert printed(full) == "a\n[8 bytes left out; they could not be saved, because the disk is full]\nz"
-    part = printed(replace(full, saved_output=SavedOutput(handle="h", path="/h", size=4)))
-    assert 'first 4 bytes of it: read_file, path "/h"; the rest could not be saved, because the disk' in part
-    assert 'all of it: read_file, path "/h"]' in printed(
-        replace(STATE, saved_output=SavedOutput(handle="h", path="/h", size=10))
-    )
-
-
-STATE = JobState(
-    handle="",
-    text="a",
-    omitted=8,
-    tail="z",
-    total=10,
-    running=False,
-    exit_status=3,
-    reason="exited",
-    seconds=1.5,
-)
 
 LONG = "echo begun; sleep 1.5; echo at the end"
 
