@@ -108,7 +108,7 @@ HONEST = {
 @pytest.mark.long
 @pytest.mark.parametrize("user", USERS)
 def test_an_honest_command_says_the_same_in_the_sandbox(servers: Servers, user: str) -> None:
-    """And the sandbox leaves no mark on the scene. The gate has `test_git_work.py`."""
+    """And the sandbox leaves no mark on the scene. The gate has `test_git_commands.py`."""
     confined = servers(user, READ_ONLY)
     at = confined.scene
     with serving(at, FULL) as unconfined, collected() as case:

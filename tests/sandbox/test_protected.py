@@ -322,7 +322,7 @@ def test_what_is_not_mounted_is_compared_in_full(here: Ground) -> None:
 
 
 def test_what_makes_git_run_programs_in_a_module_stays_read_only(here: Ground) -> None:
-    """`test_git_attacks.py` has repositories without modules, and new ones."""
+    """`test_git_commands.py` has repositories without modules, and new ones."""
     git(here.root, "init", "-q", "-b", "main")
     git(here.root, "commit", "-q", "--allow-empty", "-m", "m")
     for module in ("m", "n/m"):
