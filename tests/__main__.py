@@ -31,7 +31,7 @@ OF_GATE = ("pytest", *IN_PARALLEL, "-m", "not long")
 
 UPDATE = ("pytest", "--quiet", "-n", "2", "--dist", "loadfile", "--update")
 
-WRITING = ("project/test_each_example", "setup/test_client_pages", "app/test_work_session")
+WRITING = ("project/test_each_example", "setup/test_client_pages")
 """The tests that write generated files, but for those that read what these write."""
 
 ON_POSIX = ("--process-layer", "posix")
@@ -52,7 +52,7 @@ name `darwin`, without the calls that only Linux has, showed these and `DESELECT
 
 DESELECTED = (
     "tests/files/test_transaction.py::test_a_file_keeps_its_mode_or_gets_that_of_another",
-    "tests/files/test_tree.py::test_a_folder_that_cannot_be_read_is_reported_and_the_rest_is_shown",
+    "tests/files/test_folders.py::test_a_folder_that_cannot_be_read_is_reported_and_the_rest_is_shown",
 )
 """Single tests of portable files that need `os.setxattr` and /proc."""
 

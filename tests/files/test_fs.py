@@ -44,7 +44,7 @@ from mcp_toolserver.runtime.files.transaction import temp_file
 from mcp_toolserver.runtime.files.workspace import PathLocks, Workspace
 from mcp_toolserver.runtime.files.workspace_files import ConfinedFiles
 from tests.support.extent import rounds
-from tests.support.open_files import descriptors
+from tests.support.snapshot import descriptors
 
 ENGINES: dict[str, Callable[[], Walk]] = {
     "openat2": Openat2,

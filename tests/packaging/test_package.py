@@ -1,25 +1,119 @@
-"""The package as users get it: built, checked, and run from the wheel by `uvx` and `pipx`."""
+"""The package and the bundle as users get them: built, checked, and started on a machine that is new."""
 
+import fcntl
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from email import message_from_string
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import anyio
+import jsonschema
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from mcp_toolserver.protocol.mcp_server import WEBSITE
 from tests import ROOT
-from tests.packaging.fresh_home import FreshHome, fresh_home
 from tests.support.live import text
+from tests.support.official import bundle_tool, cache_folder, registry_schema
 from tests.support.process_layer import ran
+
+_SECONDS = 300
+"""For a first installation, on a slow line."""
+
+_PROGRAMS = ("uv", "uvx", "pipx")
+
+
+@dataclass(frozen=True)
+class FreshHome:
+    """A home folder with the configuration of uv, and the programs that a user has on the PATH."""
+
+    folder: Path
+    path: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"HOME": str(self.folder), "PATH": self.path}
+
+    def run(self, *command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+        """Run a program of this PATH with HOME and PATH alone."""
+        return subprocess.run(
+            [
+                "/usr/bin/env",
+                "-i",
+                *(f"{name}={value}" for name, value in self.environment.items()),
+                *command,
+            ],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=_SECONDS,
+            check=False,
+        )
+
+
+@contextmanager
+def fresh_home(folder: Path) -> Generator[FreshHome]:
+    """A new home below `folder`."""
+    home, programs = folder / "home", folder / "programs"
+    (home / ".config/uv").mkdir(parents=True)
+    programs.mkdir()
+    for name in _PROGRAMS:
+        (programs / name).symlink_to(Path(sys.executable).with_name(name))
+    with _uv_cache() as cache:
+        settings = {"cache-dir": str(cache), "system-certs": True, "python-downloads": "never", **_index()}
+        lines = (f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+        (home / ".config/uv/uv.toml").write_text("".join(lines), encoding="utf-8")
+        yield FreshHome(home, f"{programs}:/usr/bin:/bin")
+
+
+@contextmanager
+def _uv_cache() -> Generator[Path]:
+    """The folder in which uv keeps packages between runs. Environments of earlier runs are removed when no
+    other run uses it."""
+    cache = cache_folder() / "uv"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / "uv.lock").open("w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            shutil.rmtree(cache / "environments-v2", ignore_errors=True)
+            uv = Path(sys.executable).with_name("uv")
+            subprocess.run(
+                [uv, "cache", "prune", "--quiet", "--cache-dir", cache], timeout=_SECONDS, check=True
+            )
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield cache
+
+
+def _index() -> dict[str, Any]:
+    """The package index that pip uses, if another one than PyPI is configured."""
+    asked = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "get", "global.index-url"],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    variables: Sequence[str] = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+    given = [os.environ.get(name, "") for name in variables]
+    found = next(filter(None, [*given, asked.stdout.strip()]), None)
+    return {"index-url": found} if found else {}
+
 
 pytestmark = pytest.mark.xdist_group("test_package")
 
@@ -126,3 +220,90 @@ async def test_one_command_on_a_new_machine_configures_a_server_that_starts_for_
             assert "hello" in text(await client.call_tool("read_file", {"path": str(file)}))
             if "bash" in names:
                 assert text(await client.call_tool("bash", {"command": "cat a.txt"})).strip() == "hello"
+
+
+CONFIGURED = """
+import { readFileSync } from "node:fs";
+import { getMcpConfigForManifest } from "./dist/index.js";
+
+const [extensionPath, folders] = process.argv.slice(1);
+const manifest = JSON.parse(readFileSync(`${extensionPath}/manifest.json`, "utf-8"));
+const userConfig = { folders: JSON.parse(folders) };
+const given = { manifest, extensionPath, systemDirs: {}, userConfig, pathSeparator: "/" };
+console.log(JSON.stringify(await getMcpConfigForManifest(given)));
+"""
+"""Prints the command with which a client starts the bundle; the package does this for Claude Desktop."""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = ran([*map(str, command)], env=os.environ, cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(folder: Path) -> Path:
+    return Path(run(sys.executable, ROOT / "packaging/build_bundle.py", folder, cwd=ROOT).strip())
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("bundle"))
+
+
+@pytest.fixture(scope="module")
+def unpacked(bundle: Path) -> Path:
+    """The bundle, unpacked by the official program."""
+    folder = bundle.parent / "unpacked"
+    run("node", bundle_tool() / "dist/cli/cli.js", "unpack", bundle, folder, cwd=bundle.parent)
+    return folder
+
+
+@pytest.mark.long
+def test_the_bundle_contains_the_whole_package_and_is_reproducible(bundle: Path, tmp_path: Path) -> None:
+    assert build(tmp_path).read_bytes() == bundle.read_bytes()
+    with ZipFile(bundle) as files:
+        names = set(files.namelist())
+    listed = run("git", "ls-files", "mcp_toolserver", cwd=ROOT).splitlines()
+    assert set(listed) <= names
+    assert {"manifest.json", "icon.png", "server.py", "pyproject.toml", "LICENSE"} <= names
+
+
+@pytest.mark.long
+def test_the_official_program_accepts_the_bundle(unpacked: Path) -> None:
+    said = run("node", bundle_tool() / "dist/cli/cli.js", "validate", unpacked, cwd=unpacked)
+    assert "Manifest schema validation passes" in said
+    assert "Icon validation passed" in said
+
+
+@pytest.mark.long
+async def test_the_unpacked_bundle_serves_two_folders_under_a_bare_environment(
+    unpacked: Path, home: FreshHome, tmp_path: Path
+) -> None:
+    files = [tmp_path / "one folder/a.txt", tmp_path / "another/b.txt"]
+    for number, file in enumerate(files):
+        file.parent.mkdir()
+        file.write_text(f"content {number}", encoding="utf-8")
+    folders = json.dumps([str(file.parent) for file in files])
+    script = ["--input-type=module", "--eval", CONFIGURED]
+    config: dict[str, Any] = json.loads(run("node", *script, unpacked, folders, cwd=bundle_tool()))
+    with anyio.fail_after(300):
+        variables = [f"{name}={value}" for name, value in home.environment.items()]
+        bare = ["-i", *variables, config["command"], *config["args"]]
+        parameters = StdioServerParameters(command="/usr/bin/env", args=bare, cwd="/")
+        async with Client(parameters, mode="legacy") as client:
+            for number, file in enumerate(files):
+                result = await client.call_tool("read_file", {"path": str(file)})
+                assert f"content {number}" in text(result)
+            outside = await client.call_tool("read_file", {"path": str(unpacked / "manifest.json")})
+            assert outside.is_error
+            assert "write_file" not in {tool.name for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.long
+def test_the_entry_of_the_registry_is_valid() -> None:
+    entry = json.loads((ROOT / "packaging/server.json").read_text(encoding="utf-8"))
+    schema = json.loads(registry_schema("2025-12-11").read_text(encoding="utf-8"))
+    assert entry["$schema"] == schema["$id"]
+    validator = jsonschema.Draft7Validator(schema, format_checker=jsonschema.FormatChecker())
+    assert list(validator.iter_errors(entry)) == []
+    assert list(validator.iter_errors({**entry, "version": 1}))

@@ -517,7 +517,7 @@ FORGED = {
     "no status": r"b'{\"done\": -1, \"tag\": 1}\n'",
     "an endless line": r"b'x' * (30 << 20)",
 }
-"""`test_session_driver.py` has the others."""
+"""`test_project_python.py` has the others."""
 
 
 async def test_what_is_no_word_of_the_driver_ends_the_session(server: Dispatcher) -> None:

@@ -25,7 +25,6 @@ from mcp_toolserver.runtime.processes.output_capture import Capture, CaptureLimi
 from mcp_toolserver.stores.saved_outputs import OutputFile, OutputStore
 from mcp_toolserver.text.lines.encoding import decode_page, without_cut_start
 from mcp_toolserver.text.shell.command_output import command_text
-from tests.support.open_files import descriptors
 from tests.support.processes import (
     PATIENCE,
     Anywhere,
@@ -36,6 +35,7 @@ from tests.support.processes import (
     status,
     until,
 )
+from tests.support.snapshot import descriptors
 
 SMALL = CommandLimits(capture=CaptureLimits(head=100, tail=50, file=1 << 20))
 ECHO = ("/bin/echo", "--fixed")

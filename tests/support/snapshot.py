@@ -86,3 +86,9 @@ def _xattrs(path: str) -> Mapping[str, bytes]:
             return {}
         raise
     return {name: os.getxattr(path, name, follow_symlinks=False) for name in names}
+
+
+def descriptors() -> set[str]:
+    """The numbers of the files that this process has open. Garbage collection may close some at any time, so
+    compare with `<=`."""
+    return set(os.listdir("/proc/self/fd"))
