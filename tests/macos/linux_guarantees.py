@@ -5,8 +5,8 @@ SUITES = (
     *(
         f"tests/git/test_{name}.py"
         for name in (
-            *("git_status", "git_commit", "git_branch", "git_diff", "git_log", "git_show", "git_blame"),
-            *("git_restore", "repo_overview", "repo_clone", "git_hardening", "git_places", "enter_worktree"),
+            *("git_reads", "git_commit", "git_branch"),
+            *("git_restore", "repo_clone", "git_hardening", "git_places", "enter_worktree"),
         )
     ),
     *(
