@@ -24,8 +24,7 @@ from mcp_toolserver.protocol.resources.feature import ResourceFeature
 from mcp_toolserver.protocol.resources.subscriptions import change_notification
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.settings import Settings
-from tests.conformance.asking import Context, result, words
-from tests.conformance.fixture_content import SuitePrompts, SuiteResources
+from tests.conformance.asking import Context, SuitePrompts, SuiteResources, result, words
 from tests.conformance.fixture_tools import EXCHANGE, FIXTURES, TOOLS, Exchange, Fixture
 from tests.conformance.task_tools import TaskTools
 

@@ -1,4 +1,5 @@
-"""The official conformance suite, both eras and tasks; nothing is expected to fail.
+"""The official conformance suite, both eras and tasks, and what the MCP Inspector says of the schemas of all
+tools; nothing is expected to fail.
 
 Most scenarios call tools, resources or prompts that only `fixture_server` has. Of those that pass without it
 the list is exact: one that begins to fail fails its test, and one that begins to pass is added.
@@ -8,6 +9,7 @@ import asyncio
 import json
 import re
 import socket
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +17,16 @@ from typing import Any
 
 import anyio
 import httpx
+import mcp_types as mcp
 import pytest
 import pytest_asyncio
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
 
+from mcp_toolserver.capabilities.permissions import Capability, Permission
+from mcp_toolserver.pipeline.registry import Registry, discover
+from mcp_toolserver.protocol import translate
+from tests.conformance.asking import Context
 from tests.conformance.fixture_server import doorman, serving
 from tests.skills.skilled import skill
 from tests.support import live
@@ -217,3 +226,41 @@ async def test_the_shipped_program_passes_what_it_can(
     record_property("summary", f"official suite, the shipped program, {version}: {len(found)} scenarios pass")
     assert len(run.checks) == SCENARIOS[version]
     assert found == PASSING[version]
+
+
+INSPECTOR = ("@modelcontextprotocol/inspector", "clients/cli/build/index.js")
+
+ALL = [sys.executable, "-m", "tests.conformance.test_conformance"]
+
+
+@pytest.mark.long
+async def test_the_inspector_has_nothing_to_say_of_any_tool() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *node(*INSPECTOR), "--cli", "--strict", "--method", "tools/list", "--", *ALL,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        with anyio.fail_after(60):
+            out, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert (process.returncode, said.decode()) == (0, "")
+    assert {tool["name"] for tool in json.loads(out)["tools"]} == {entry.spec.name for entry in discover()}
+
+
+async def _listed(_: Context, __: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
+    entries = Registry(discover()).entries.values()
+    dear, beyond = Permission.DANGER_FULL_ACCESS, frozenset[Capability]()
+    return mcp.ListToolsResult(tools=[translate.tool(entry, dear, beyond) for entry in entries])
+
+
+async def _serve() -> None:
+    server = Server[Any]("every-tool", on_list_tools=_listed)
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
+
+
+if __name__ == "__main__":
+    anyio.run(_serve)

@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from mcp_toolserver.protocol.rate_limit import RequestLimits
-from mcp_toolserver.protocol.stdio.server import DrainedIncoming
 from tests.protocol.lines import ENVELOPE, READY, opening, spoken
 from tests.support.http_server import (
     ACCEPT,
@@ -124,10 +123,3 @@ def test_a_flood_of_calls_on_stdio_is_refused_and_a_ping_is_answered(tmp_path: P
     assert found[2]["result"] == {}
     assert {found[number]["error"]["code"] for number in range(3, 100)} == {-32603}
     assert "result" in found[1]
-
-
-async def test_a_request_that_its_client_cancelled_gets_no_answer() -> None:
-    nothing: Any = None
-    incoming = DrainedIncoming(nothing, nothing, nothing, lambda _: True, lambda: None)
-    with anyio.fail_after(5):
-        await incoming.dropped(1)
