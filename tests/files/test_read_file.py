@@ -1,12 +1,19 @@
-"""What read_file answers."""
+"""What read_file, head, tail, view_image and diff answer."""
 
+import os
 import re
+import struct
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.tools.files.read_file import TOOL
+from mcp_toolserver.tools.files import head, tail
+from mcp_toolserver.tools.files.read_file import TOOL as READ
+from mcp_toolserver.tools.files.view_image import TOOL as VIEW
+from mcp_toolserver.tools.search.diff import TOOL as DIFF
 from tests.support.calling import Bench, make
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\3\0\0\0\2" + b"\0" * 20
@@ -15,7 +22,7 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\3\0\0\0\2" + b"\0" * 20
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    return Bench(tool=TOOL, root=make(tmp_path / "root", {}), ceiling=Permission.READ_ONLY)
+    return Bench(tool=READ, root=make(tmp_path / "root", {}), ceiling=Permission.READ_ONLY)
 
 
 @pytest.mark.requirement("SW-58")
@@ -48,7 +55,7 @@ async def test_pages_cut_by_size_fit_the_limit_of_the_answer_and_join_up(bench: 
     offset = 0
     while True:
         output = await bench.result(path="f", offset=offset)
-        assert len(output.text.encode()) <= TOOL.limits.output_bytes
+        assert len(output.text.encode()) <= READ.limits.output_bytes
         *shown, note = output.text.split("\n")
         following = re.fullmatch(r"\[lines .*; go on with offset=(\d+)\]", note)
         seen += [line.split("\t", 1)[1] for line in (shown if following else [*shown, note])]
@@ -146,3 +153,211 @@ async def test_what_is_no_file_is_refused(bench: Bench) -> None:
 
 async def test_a_name_that_no_file_can_have_is_refused(bench: Bench) -> None:
     assert "255 bytes" in await bench.refusal("invalid_input", path="a/" + "ä" * 128)
+
+
+NUMBERS = b"".join(b"%d\n" % number for number in range(1, 101))
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Bench:
+    return Bench(tool=head.TOOL, root=make(tmp_path / "root", {"f": NUMBERS}))
+
+
+@pytest.fixture
+def last(first: Bench) -> Bench:
+    return replace(first, tool=tail.TOOL)
+
+
+async def test_ten_lines_are_shown_or_as_many_as_are_asked_for(first: Bench, last: Bench) -> None:
+    *lines, note = (await first.text(path="f")).split("\n")
+    assert lines == [str(number) for number in range(1, 11)]
+    assert note == "[the first 10 lines of 292 bytes; read_file goes on with offset=10]"
+    *lines, note = (await last.text(path="f")).split("\n")
+    assert lines == [str(number) for number in range(91, 101)]
+    assert note == "[the last 10 lines of 292 bytes; set lines to see more]"
+    assert (await first.text(path="f", lines=1)).startswith("1\n[the first line of")
+    assert (await last.text(file_path="f", lines=1)).startswith("100\n[the last line of")
+    assert await first.text(path="f", lines=100) == NUMBERS.decode().rstrip("\n")
+    assert await last.text(path="f", lines=1_000) == NUMBERS.decode().rstrip("\n")
+    await last.refusal("invalid_input", path="f", lines=-1)
+
+
+SHORT = {
+    b"": "[the file is empty]",
+    b"one": "one",
+    b"\n": "",
+    b"a\n\n": "a\n",
+    b"a\r\nb\r\n": "a\nb\n[CRLF line endings]",
+    b"\xef\xbb\xbfa\n": "a\n[utf-8 with BOM]",
+    "é\n".encode("utf-16"): "é\n[utf-16-le with BOM]",
+    b"caf\xe9\n": "café\n[windows-1252]",
+}
+
+
+async def test_a_short_file_is_shown_whole_by_both(first: Bench, last: Bench) -> None:
+    for content, shown in SHORT.items():
+        (first.root / "f").write_bytes(content)
+        assert await first.text(path="f") == shown
+        assert await last.text(path="f") == shown
+
+
+async def test_of_a_huge_file_only_the_end_is_read(last: Bench, first: Bench) -> None:
+    with open(last.root / "huge", "wb") as file:
+        file.write(b"start\n" * 20_000)
+        file.seek(1 << 40)
+        file.write("\nthe é end\n".encode())
+    assert (await last.text(path="huge", lines=1)).startswith("the é end\n")
+    assert (await first.text(path="huge", lines=1)).startswith("start\n")
+
+
+async def test_lines_that_do_not_fit_are_cut_and_it_is_said(first: Bench, last: Bench) -> None:
+    (first.root / "f").write_bytes(b"a" * 30_000 + b"\n" + b"b" * 30_000 + b"\n")
+    result = await first.result(path="f")
+    assert result.truncated
+    assert result.text.startswith("a" * 30_000 + "\n" + "b" * 9_000)
+    assert "cut to what fits" in result.text.split("\n")[-1]
+    assert "offset=1]" in result.text
+    result = await last.result(path="f")
+    assert result.truncated
+    assert "b" * 30_000 in result.text
+    assert len(result.text) < 41_000
+    assert "grep_search" in result.text.split("\n")[-1]
+
+
+async def test_a_line_longer_than_what_is_looked_at_is_shown_in_part(first: Bench, last: Bench) -> None:
+    (first.root / "f").write_bytes(b"a" * 400_000 + b"z")
+    assert (await first.result(path="f")).text.startswith("a" * 39_500)
+    assert "az\n[" in (await last.result(path="f")).text
+
+
+async def test_many_lines_of_a_big_utf_16_file_are_whole(last: Bench) -> None:
+    (last.root / "f").write_bytes("".join(f"line {n}\n" for n in range(30_000)).encode("utf-16"))
+    assert (await last.text(path="f", lines=2)).startswith("line 29998\nline 29999\n")
+
+
+async def test_only_text_files_are_shown(first: Bench, last: Bench) -> None:
+    (first.root / "binary").write_bytes(b"\0\1\2")
+    os.mkfifo(first.root / "pipe")
+    for bench in (first, last):
+        for path in ("binary", "pipe", "."):
+            await bench.refusal("invalid_input", path=path)
+        await bench.refusal("not_found", path="gone")
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
+    rows = (b"\0" + bytes((width + 7) // 8)) * height
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def jpeg(width: int, height: int) -> bytes:
+    frame = b"\xff\xc2" + struct.pack(">HBHHB", 11, 8, height, width, 1) + bytes(3)
+    return b"\xff\xd8\xff\xe0" + struct.pack(">H", 16) + bytes(14) + b"\xff\xff\x01" + frame + b"\xff\xd9"
+
+
+def webp(kind: bytes, body: bytes) -> bytes:
+    return b"RIFF" + bytes(4) + b"WEBP" + kind + bytes(4) + body
+
+
+PICTURES = {
+    "png": (png(3, 2), "image/png", (3, 2)),
+    "largest": (png(8_000, 1), "image/png", (8_000, 1)),
+    "jpeg": (jpeg(640, 480), "image/jpeg", (640, 480)),
+    "old-gif": (b"GIF87a" + struct.pack("<HH", 7, 9) + bytes(10), "image/gif", (7, 9)),
+    "gif": (b"GIF89a" + struct.pack("<HH", 7, 9) + bytes(10), "image/gif", (7, 9)),
+    "webp-lossy": (
+        webp(b"VP8 ", b"\0\0\0\x9d\x01\x2a" + struct.pack("<HH", 0x4000 | 33, 44)),
+        "image/webp",
+        (33, 44),
+    ),
+    "webp-lossless": (webp(b"VP8L", b"\x2f" + struct.pack("<I", 54 | 65 << 14)), "image/webp", (55, 66)),
+    "webp-extended": (
+        webp(b"VP8X", bytes(4) + (76).to_bytes(3, "little") + (87).to_bytes(3, "little")),
+        "image/webp",
+        (77, 88),
+    ),
+}
+
+
+@pytest.fixture
+def viewer(tmp_path: Path) -> Bench:
+    return Bench(tool=VIEW, root=make(tmp_path / "root", {"ok.png": png(1, 1)}))
+
+
+async def test_a_picture_is_shown_as_it_is_with_its_size(viewer: Bench) -> None:
+    for data, mime_type, (width, height) in PICTURES.values():
+        (viewer.root / "picture").write_bytes(data)
+        result = await viewer.result(path="picture")
+        assert result.text == f"picture: {mime_type}, {width} x {height} pixels, {len(data)} bytes"
+        [image] = result.images
+        assert (image.data, image.mime_type) == (data, mime_type)
+
+
+REFUSED = {
+    "BMP": (b"BM" + bytes(20),),
+    "PDF": (b"%PDF-1.7\n",),
+    "AVIF": (b"\0\0\0\x20ftypavif",),
+    "no PNG": (b"text\n", b""),
+    "damaged": (
+        *(png(3, 2)[:18], png(0, 2), jpeg(1, 1)[:22], b"\xff\xd8\xff\xe0\0\x02junk"),
+        *(webp(b"VP9 ", bytes(20)), b"\xff\xd8\xff\xd9\0\0\0"),
+    ),
+    "8001 x 1": (png(8_001, 1),),
+    "1 x 8001": (png(1, 8_001),),
+    "bytes": (png(1, 1) + bytes(5 << 20),),
+}
+
+
+async def test_what_no_model_takes_is_refused_with_the_reason(viewer: Bench) -> None:
+    for what, pictures in REFUSED.items():
+        for data in pictures:
+            (viewer.root / "picture").write_bytes(data)
+            assert what in await viewer.refusal("invalid_input", path="picture")
+
+
+@pytest.fixture
+def differ(tmp_path: Path) -> Bench:
+    files = {"a": b"one\ntwo\n", "sub/b": b"one\n2\n", "same": b"one\ntwo\n"}
+    return Bench(tool=DIFF, root=make(tmp_path / "root", files))
+
+
+async def test_two_files_are_compared_and_both_are_named(differ: Bench) -> None:
+    assert await differ.text(path="a", other_path="sub/b") == (
+        "--- a/a\n+++ b/sub/b\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
+    )
+
+
+async def test_equal_files_are_called_identical(differ: Bench) -> None:
+    assert await differ.text(path="a", other_path="same") == "The files are identical."
+
+
+async def test_line_endings_and_a_missing_last_one_are_differences(differ: Bench) -> None:
+    make(differ.root, {"crlf": b"one\r\ntwo\n", "open": b"one\ntwo"})
+    assert "-one\n" in await differ.text(path="a", other_path="crlf")
+    assert "\\ No newline at end of file" in await differ.text(path="a", other_path="open")
+
+
+async def test_encodings_are_reported_where_they_differ(differ: Bench) -> None:
+    make(
+        differ.root, {"wide": "one\ntwo\n".encode("utf-16"), "latin": b"caf\xe9\n", "utf": "café!\n".encode()}
+    )
+    text = await differ.text(path="a", other_path="wide")
+    assert text == "The text is the same, but not its encoding.\n[a is utf-8, wide is utf-16-le with BOM]"
+    text = await differ.text(path="latin", other_path="utf")
+    assert text.endswith("-café\n+café!\n[latin is windows-1252, utf is utf-8]")
+
+
+async def test_files_that_are_no_text_are_only_said_to_differ(differ: Bench) -> None:
+    make(differ.root, {"x": b"\0\1", "y": b"\0\1"})
+    assert "2 and 8 bytes" in await differ.text(path="x", other_path="a")
+    assert "8 and 2 bytes" in await differ.text(path="a", other_path="x")
+    assert await differ.text(path="x", other_path="y") == "The files are identical."
+
+
+async def test_a_file_too_large_is_refused(differ: Bench) -> None:
+    with open(differ.root / "big", "wb") as file:
+        file.truncate(10 * 1024 * 1024 + 1)
+    await differ.refusal("invalid_input", path="a", other_path="big")

@@ -1,19 +1,24 @@
-"""What calculator answers: exactly, and always soon."""
+"""What calculator, current_datetime and StructuredOutput answer."""
 
+import json
 import re
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.errors import InvalidInput
 from mcp_toolserver.text.calculator import calculate, numeral
-from tests.plan.planning import planner, refused_each
+from tests.plan.planning import host, planner, refused_each
 from tests.support.extent import examples
-from tests.support.workbench import call
+from tests.support.workbench import Person, call, dispatcher
 
 VALUES = (
     ("(1 + 2) * 3", "9"),
@@ -134,3 +139,61 @@ def test_it_agrees_with_exact_arithmetic(expression: str) -> None:
 def test_any_text_has_a_value_or_a_reason(expression: str) -> None:
     with suppress(InvalidInput):
         assert numeral(calculate(expression))
+
+
+SECOND = timedelta(seconds=1)
+
+
+async def test_it_is_the_time_there_and_not_another(tmp_path: Path) -> None:
+    server = planner(tmp_path)
+    for zone in ("Asia/Kathmandu", "Europe/Paris", "UTC", ""):
+        before = datetime.now(UTC)
+        text = (await call(server, "current_datetime", timezone=zone)).text
+        after = datetime.now(UTC)
+        there, names = re.findall(r"^(\S+) \((.*)\)$", text, re.MULTILINE)[0]
+        said = datetime.fromisoformat(there)
+        assert before - SECOND <= said <= after
+        there_now = said.astimezone(ZoneInfo(zone)) if zone else said.astimezone()
+        assert said.utcoffset() == there_now.utcoffset()
+        assert names.split(", ")[0] == f"{said:%A}"
+        assert zone in names
+        utc, unix = re.findall(r"UTC (\S+), Unix (\d+)$", text)[0]
+        assert datetime.fromisoformat(utc) == said
+        assert int(unix) == int(said.timestamp())
+
+
+async def test_an_unknown_zone_is_named_with_a_likely_one(tmp_path: Path) -> None:
+    hints = (
+        ("Europe/Pariss", "did you mean Europe/Paris"),
+        ("xyzzy", "for example Europe/Paris"),
+        ("America", "no time zone"),
+        ("../../etc/passwd", "no time zone"),
+        ("/etc/passwd", "no time zone"),
+        ("zone.tab", "no time zone"),
+        ("x" * 101, "timezone"),
+    )
+    wrong = [({"timezone": zone}, hint) for zone, hint in hints]
+    await refused_each(planner(tmp_path), "current_datetime", wrong)
+
+
+@pytest.mark.requirement("CL-52")
+async def test_any_object_comes_back_as_it_is(tmp_path: Path) -> None:
+    """A server that only reads has it too."""
+    server = dispatcher(host(tmp_path), ceiling=Permission.READ_ONLY)
+    payloads: tuple[dict[str, Any], ...] = (
+        {"answer": 42},
+        {"a": {"b": [1, 2.5, None, True, "é"]}, "c": ""},
+        # Names of ours.
+        {"model_config": 1, "json": 2, "self": 3, "args": 4},
+    )
+    for payload in payloads:
+        result = await server.call("StructuredOutput", payload, Person())
+        assert result.error is None, result.text
+        assert result.data == {"structured_output": payload}
+        assert json.loads(result.text.partition(": ")[2]) == payload
+
+
+async def test_nothing_and_what_no_json_can_carry_exactly_is_refused(tmp_path: Path) -> None:
+    result = await call(planner(tmp_path), "StructuredOutput")
+    assert (result.error, "must not be empty" in result.text) == ("invalid_input", True)
+    assert (await call(planner(tmp_path), "StructuredOutput", big=10**20)).error == "invalid_input"
