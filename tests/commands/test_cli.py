@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,9 @@ import pytest
 from mcp_toolserver.app.compose import _may_hide, build_application
 from mcp_toolserver.capabilities.permissions import Permission
 from mcp_toolserver.command_line import ACTIONS
-from mcp_toolserver.commands.demo import demo
 from mcp_toolserver.commands.setup.clients import CLIENTS
-from mcp_toolserver.commands.setup.setup import setup
 from mcp_toolserver.commands.tools import call as call_command
 from mcp_toolserver.commands.tools import tools
-from mcp_toolserver.errors import SettingsError
 from mcp_toolserver.invocation import load
 from mcp_toolserver.policy.rules import Policy
 from mcp_toolserver.runtime.executables import HostExecutables
@@ -163,12 +159,6 @@ def test_the_demo_shows_a_refused_write_on_an_unchanged_folder(workspace: Path, 
     assert {path.name for path in workspace.iterdir()} == {"a.txt", "mcp_toolserver"}
 
 
-def test_the_demo_of_a_missing_folder_says_so(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError) as failure:
-        demo(str(tmp_path / "gone"))
-    assert str(failure.value) == f"--root {tmp_path}/gone: not a folder that can be opened."
-
-
 def test_output_that_nobody_reads_ends_the_command_quietly() -> None:
     with subprocess.Popen(
         [*server_command(), "completion", "bash"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -266,23 +256,6 @@ def results_of(ended: subprocess.CompletedProcess[str]) -> dict[int, str]:
         for answer in answers
         if "content" in answer.get("result", {})
     }
-
-
-def test_the_list_of_clients_ends_on_a_terminal_with_how_to_add_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outer, inner = os.openpty()
-    with os.fdopen(inner, "w", encoding="utf-8") as terminal:
-        monkeypatch.setattr(sys, "stdout", terminal)
-        assert setup(load(["setup", "--list"], {}), {"HOME": str(tmp_path), "PATH": "/usr/bin"}) == 0
-    shown = b""
-    # Linux reports the end of a terminal as an error.
-    with suppress(OSError):
-        while read := os.read(outer, 1 << 16):
-            shown += read
-    os.close(outer)
-    last = shown.decode().splitlines()[-1]
-    assert last == "To add this server: mcp-toolserver setup CLIENT (its flags: setup --help)"
 
 
 def test_without_arguments_a_terminal_gets_the_next_steps(tmp_path: Path) -> None:

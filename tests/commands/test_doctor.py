@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -31,9 +30,6 @@ from mcp_toolserver.commands.doctor.host import (
     Host,
     RootFacts,
     file_system,
-    look,
-    root_facts,
-    version,
 )
 from mcp_toolserver.runtime.executables import HostExecutables
 from mcp_toolserver.runtime.sandbox.broker.policy import BrokerPolicy
@@ -389,22 +385,6 @@ def test_what_is_printed_is_never_taken_for_markup(capsys: pytest.CaptureFixture
     assert "/[bold]x" in capsys.readouterr().out
 
 
-def test_what_single_tools_need_is_reported_and_no_fault() -> None:
-    status, bare = verdict(GOOD)
-    programs = {"rg": "/usr/bin/rg", "node": ""}
-    there = but(GOOD, powershell="/opt/pwsh", engine="/usr/bin/podman", command_programs=programs)
-    _, report = verdict(there)
-    assert status == 0
-    assert "container_shell is not offered" in bare["container engine"].detail
-    assert "programs of commands" not in bare
-    details = {
-        "PowerShell": "/opt/pwsh",
-        "container engine": "/usr/bin/podman",
-        "programs of commands": "rg: /usr/bin/rg, node: not found",
-    }
-    assert {what: report[what].detail for what in details} == details
-
-
 def test_what_the_desktop_has_and_lacks_is_reported_by_reason_and_no_fault() -> None:
     desktop = {"open": "/usr/bin/xdg-open", "screen": "/usr/bin/scrot"}
     why = {"screen": "it is private", "say": "no spd-say was found", "notes read": "it is private"}
@@ -456,15 +436,6 @@ def test_macos_is_described_in_its_own_words() -> None:
     assert "bubblewrap" not in text
 
 
-def test_macos_names_the_probe_that_failed_and_asks_for_a_report() -> None:
-    why = 'Seatbelt around commands: it does not hold that "programs run": a shell did not'
-    failed = Proof(commands="none", helpers="seatbelt", program=SANDBOX_EXEC, reasons=(why,))
-    status, by_name = verdict(but(MAC, proofs=dict.fromkeys(CONFINED, failed)))
-    assert status == 2
-    assert why in by_name["commands"].detail
-    assert "report" in by_name["commands"].remedy
-
-
 HELD = HostFacts(openat2=True, server_lock=7, command_sandbox="bubblewrap", filters_syscalls=True)
 
 
@@ -500,20 +471,3 @@ def test_the_nearest_mount_tells_the_file_system() -> None:
     }
     assert {path: file_system(path, MOUNTS) for path in kinds} == kinds
     assert file_system("/home", "") == ""
-
-
-def test_a_folder_is_looked_at_without_writing(tmp_path: Path) -> None:
-    (tmp_path / "Name").write_text("", encoding="utf-8")
-    found = root_facts(str(tmp_path))
-    assert (found.path, found.ignores_case, found.is_remote) == (str(tmp_path), False, False)
-    assert found.file_system
-    assert os.listdir(tmp_path) == ["Name"]
-    assert not root_facts(str(tmp_path / "missing")).ignores_case
-
-
-def test_this_machine_is_described_and_programs_tell_their_version_or_nothing(tmp_path: Path) -> None:
-    assert "3." in version(sys.executable)
-    assert version(None) == ""
-    assert version(str(tmp_path / "missing")) == ""
-    assert version("/bin/false") == ""
-    assert (look().system, look().root) == ("Linux", os.geteuid() == 0)

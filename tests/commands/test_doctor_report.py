@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from mcp_toolserver.commands.doctor import doctor as doctor_module
-from mcp_toolserver.commands.doctor.doctor import installer, judged, report, write_report
+from mcp_toolserver.commands.doctor.doctor import judged, report, write_report
 from mcp_toolserver.commands.doctor.facts import MODES
 from mcp_toolserver.commands.doctor.host import RootFacts
 from mcp_toolserver.errors import SettingsError
@@ -171,24 +170,3 @@ def test_a_broker_that_fails_is_reported_once(lacking: str, error: str, said: st
     assert (content["broker"], content["failure"]["error"]) == (False, error)
     assert content["failure"]["at"][-1].startswith("runtime/processes/")
     assert said in printed
-
-
-@pytest.mark.long
-def test_a_simulated_mac_without_a_sandbox_gets_a_report(tmp_path: Path) -> None:
-    """Whatever fails there; nothing here was executed on a Mac."""
-    content, _ = run(tmp_path, (str(ROOT / "tests/support/stripped.py"), "darwin"))
-    assert "desktop_say" in content["missing programs"]
-    assert [mode["layers"]["commands"] for mode in content["modes"][:2]] == ["refused", "refused"]
-
-
-def test_what_installed_the_package_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    receipts = {"uv tool": "uv-receipt.toml", "pipx": "pipx_metadata.json"}
-    receipts["Homebrew"] = "../INSTALL_RECEIPT.json"
-    for name, receipt in receipts.items():
-        prefix = tmp_path / name / "libexec"
-        prefix.mkdir(parents=True)
-        (prefix / receipt).write_text("", encoding="utf-8")
-        assert installer(prefix) == name
-    assert installer(tmp_path) in ("pip", "uv")
-    monkeypatch.setattr(doctor_module, "DISTRIBUTION", "no-such-package")
-    assert installer(tmp_path) == "unknown"

@@ -168,13 +168,6 @@ def test_what_decides_over_the_tools_may_not_lie_inside_a_root(tmp_path: Path) -
         assert load(["--root", str(tmp_path / "other"), place, str(inside)], {}).action == "serve"
 
 
-def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        load(["--version"], {})
-    assert end.value.code == 0
-    assert "mcp-toolserver" in capsys.readouterr().out
-
-
 PAGE = "".join(
     (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("configuration", "agent-model")
 )

@@ -21,7 +21,7 @@ from mcp_toolserver.runtime.desktop.desktop import MAX_PICTURES
 from mcp_toolserver.runtime.desktop.executables import DesktopExecutables, find_desktop
 from mcp_toolserver.text.desktop import scripts
 from mcp_toolserver.text.desktop.programs import PROGRAMS, script
-from mcp_toolserver.text.desktop.windows import child_ids, managed_ids, visible
+from mcp_toolserver.text.desktop.windows import visible
 from mcp_toolserver.text.documents.file_type import pixels
 from tests.desktop import desktop
 from tests.desktop.desktop import (
@@ -403,13 +403,6 @@ async def test_the_camera_of_macos_writes_to_a_file_of_its_own_that_does_not_sta
             assert given(tmp_path)[:-1] == ["sips", "-Z", "2000"]
 
 
-async def test_what_was_copied_is_read_by_what_belongs_to_it(tmp_path: Path) -> None:
-    stands = {"wl-copy": "cat > {folder}/kept", "wl-paste": "cat {folder}/kept"}
-    async with desktop.on_linux(tmp_path, stands, environ=WAYLAND) as server:
-        assert (await call(server, "write_clipboard", text="a")).error is None
-        assert given(tmp_path) == ["wl-paste", "--no-newline", "--type", "text"]
-
-
 TOOL = "take_window_screenshots"
 NAMERS = ("xprop", "xwininfo")
 WINDOW_CAMERAS = [name for name in ("scrot", "import") if has("Xvfb", "xmessage", *NAMERS, name)]
@@ -531,23 +524,6 @@ async def test_a_screen_that_cannot_be_seen_or_understood_is_an_error(tmp_path: 
         assert (await call(server, TOOL)).text == "There is no window on the screen."
 
 
-async def test_it_is_not_offered_where_windows_look_alike_or_are_private(tmp_path: Path) -> None:
-    path = stand_ins(tmp_path, screen_of(tmp_path, [stats()]))
-    reasons = (
-        ({"DISPLAY": ":0", "WAYLAND_DISPLAY": "w"}, path, True, "Wayland"),
-        ({}, path, True, "there is no desktop"),
-        (X, [str(tmp_path)], True, "no import or scrot"),
-        (X, path, False, "--desktop-private"),
-    )
-    for environ, place, private, why in reasons:
-        async with desktop_server(tmp_path, path=place, environ=environ, private=private) as server:
-            assert TOOL not in names(server)
-            await refusal(server, "unavailable", why, TOOL)
-    Path(path[0], "xprop").unlink()
-    async with desktop_server(tmp_path, path=path, environ=X) as server:
-        assert "no xprop was found" in (await call(server, TOOL)).text
-
-
 WINDOWS = [
     {"kCGWindowNumber": 7, "kCGWindowLayer": 0, "kCGWindowOwnerName": "Mail", "kCGWindowName": "Inbox"},
     {"kCGWindowNumber": 9, "kCGWindowLayer": 25, "kCGWindowOwnerName": "Dock"},
@@ -603,16 +579,6 @@ async def test_on_macos_each_window_is_seen_by_its_number_and_what_cannot_be_see
         for said in ('["", [["x", ""]]]', "[1]", "no"):
             stand_ins(tmp_path, {"osascript": f"echo '{said}'"})
             await refusal(server, "unavailable", "osascript", TOOL)
-
-
-def test_windows_are_named_as_they_were_reported() -> None:
-    assert managed_ids("_NET_CLIENT_LIST(WINDOW): window id # ") == []
-    assert managed_ids("_NET_CLIENT_LIST:  no such atom on any window.\n") is None
-    listed = (
-        "\n\n  Root window id: 0x8 (r)\n  Parent window id: 0x9 (none)\n     2 children:\n"
-        '     0x2 "a\n  0x4": ()\n     0x3 (none)\n     0x2 b\n'
-    )
-    assert child_ids(listed) == ["0x2", "0x3"]
 
 
 def test_a_title_cannot_pass_for_the_rest_and_a_window_is_one_argument() -> None:

@@ -4,7 +4,7 @@ anywhere, and only what a call may see is returned.
 
 from pathlib import Path
 
-from mcp_toolserver.text.desktop.programs import MOST_NAMED, PROGRAMS, is_unindexed
+from mcp_toolserver.text.desktop.programs import MOST_NAMED, PROGRAMS
 from tests.desktop.desktop import desktop_server, given, stand_ins
 from tests.support.processes import call
 from tests.support.workshop import names
@@ -86,24 +86,6 @@ async def test_no_more_than_a_hundred_are_reported_and_more_is_said_to_be_there(
         indexed(tmp_path, "plocate", *["f000"] * 3, *[f"gone{at}" for at in range(MOST_NAMED)])
         result = await call(server, "mdfind", query="a")
         assert (result.truncated, result.text.splitlines()[0]) == (True, "f000")
-
-
-MDUTIL = (
-    "/:\n\tIndexing enabled. \n/Volumes/Off:\n\tIndexing disabled.\n/Volumes/Off/On:\n\tIndexing enabled. \n"
-)
-
-
-def test_what_mdutil_reports_is_that_of_the_volume() -> None:
-    for folder, printed, unindexed in (
-        ("/Users/a", MDUTIL, False),
-        ("/Volumes/Off", MDUTIL, True),
-        ("/Volumes/Off/a", MDUTIL, True),
-        ("/Volumes/Official", MDUTIL, False),
-        ("/Volumes/Off/On/a", MDUTIL, False),
-        ("/a", "Spotlight server is disabled.\n", True),
-        ("/a", "", False),
-    ):
-        assert is_unindexed(printed.encode(), folder) is unindexed, folder
 
 
 UNKNOWN = ("invalid_input", "does not understand")

@@ -90,14 +90,6 @@ async def test_comments_and_strings_count(at: LspTool) -> None:
     ]
 
 
-async def test_a_name_that_contains_what_is_asked_is_a_symbol(at: LspTool) -> None:
-    assert await at.places("workspaceSymbol", ".", query="Doubled") == [
-        "a.py:6:5: def doubled(x):",
-        "b.py:3:1: undoubled = 1",
-        "c.c:3:5: int doubled(int x) {",
-    ]
-
-
 async def test_names_are_searched_as_they_are_and_a_line_is_one_reference(at: LspTool) -> None:
     at.put("b.py", "doubled(doubled(1))\nx = 'do.bled'\n")
     at.put("long.py", "#" * 5_000 + " doubled\n")

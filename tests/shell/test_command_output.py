@@ -66,13 +66,9 @@ def test_other_failures_are_left_to_speak_for_themselves() -> None:
 
 MISSING = (
     "bash: line 1: cargo: command not found",
-    "bash: cargo: command not found",
     "sh: 1: cargo: not found",
-    "/bin/sh: 3: cargo: not found",
-    "cargo: not found",
     "one\nbash: line 7: cargo: command not found\nthree",
     "/usr/bin/env: ‘cargo’: No such file or directory",
-    "env: 'cargo': No such file or directory",
 )
 
 
@@ -83,9 +79,3 @@ def test_a_missing_program_is_named() -> None:
     others = ("the file was not found", "a b: not found", "x: not found (yet)", "error: a: key not found!")
     for output in others:
         assert explain(output, 0, WRITING) == ()
-
-
-def test_a_killed_process_is_said() -> None:
-    for output, status in (("", 137), ("bash: line 1:    12 Killed                  python3 x.py", 0)):
-        (note,) = explain(output, status, None)
-        assert "SIGKILL" in note

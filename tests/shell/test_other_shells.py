@@ -16,16 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.permissions import Permission
-from mcp_toolserver.errors import Unavailable
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.runtime.containers.containers import CallContainers, Containers, Engine
+from mcp_toolserver.runtime.containers.containers import Engine
 from mcp_toolserver.runtime.executables import HostExecutables, find_host_executables
 from mcp_toolserver.runtime.which import POWERSHELLS, find_program
 from mcp_toolserver.text.shell.words import argument
 from mcp_toolserver.text.shell.words import program as script_for
 from tests.support.confinement import visible_folder
-from tests.support.processes import Daemons, bench, call, until
+from tests.support.processes import Daemons, call, until
 from tests.support.workshop import names, program, workshop
 
 STAND_IN = """
@@ -213,16 +212,6 @@ async def test_failover_runs_on_the_host_and_says_so(tmp_path: Path) -> None:
     assert "Cannot connect to the daemon." in outside.text
 
 
-async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    slow = program(tmp_path / "bin", "docker", "sleep 100")
-    made = Engine(program=slow, image="i", network=False, processes=1, memory=1, user="1:1")
-    async with bench(tmp_path) as at:
-        containers = Containers(at.broker, made, failover=False, create_timeout=0.3)
-        with pytest.raises(Unavailable, match="docker did not answer in time"):
-            await CallContainers(containers, at.call, "/").run("true", 1.0, at._report)
-
-
 async def test_a_container_that_cannot_be_started_is_removed(tmp_path: Path) -> None:
     async with standing(tmp_path) as stand:
         for _ in range(32):
@@ -311,15 +300,6 @@ async def test_it_runs_in_the_folder_asked_for_and_in_the_background(
     output = await call(server, "TaskOutput", task_id=task, until="output", wait_ms=10_000)
     assert output.text.startswith("begun\n[running")
     assert (await call(server, "TaskStop", task_id=task)).error is None
-
-
-async def test_without_the_program_it_is_not_offered_and_says_what_is_missing(tmp_path: Path) -> None:
-    async with workshop(tmp_path) as server:
-        assert "PowerShell" not in names(server)
-        result = await call(server, "PowerShell", command="echo hi")
-    assert result.error == "unavailable"
-    assert "pwsh or powershell" in result.text
-    assert "PATH" in result.text
 
 
 async def test_in_a_sandbox_it_is_offered_and_confined() -> None:

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from tests.support.confinement import READ_ONLY, USERS, Server, Servers
+from tests.support.confinement import READ_ONLY, Server, Servers
 from tests.support.sessions import as_root
 
 LIMIT = 60_000
@@ -27,16 +27,6 @@ def work(server: Server, folder: str, files: dict[str, str], command: str) -> st
     for name, text in files.items():
         lines.append(f"cat >{name} <<'END OF FILE'\n{textwrap.dedent(text).strip()}\nEND OF FILE")
     return server.bash("\n".join([*lines, command, "echo status $?"]), timeout=LIMIT)
-
-
-@pytest.mark.long
-def test_the_tests_of_python_for_servers_pass(servers: Servers) -> None:
-    server = servers(USERS[0], READ_ONLY)
-    modules = ("test.test_socketserver", "test.test_httpservers")
-    needs(server, f"python3 -c 'import {', '.join(modules)}'")
-    tests = f"python3 -m unittest -q {' '.join(modules)}"
-    said = server.bash(f"cd $TMPDIR && {tests} 2>&1; echo status $?", timeout=LIMIT)
-    assert said.splitlines()[-1] == "status 0", said
 
 
 MULTIPROCESSING = """
