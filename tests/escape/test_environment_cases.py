@@ -1,7 +1,6 @@
 """What a server was started with, or finds in a folder, does not run in its commands, nor leak into them."""
 
 import os
-import pwd
 import shlex
 import shutil
 import subprocess
@@ -121,10 +120,3 @@ def test_without_a_network_package_managers_try_once_unless_the_operator_says_ot
     assert not OFFLINE.keys() & command_environment({}).keys()
     given = command_environment({"PIP_RETRIES": "3"}, ["PIP_RETRIES"], network=False)
     assert given.items() >= {**OFFLINE, "PIP_RETRIES": "3"}.items()
-
-
-def test_the_user_is_named_also_where_the_server_s_environment_does_not() -> None:
-    name = pwd.getpwuid(os.getuid()).pw_name
-    bare, given = command_environment({}), command_environment({"USER": "somebody"})
-    assert (bare["USER"], bare["LOGNAME"]) == (name, name)
-    assert (given["USER"], given["LOGNAME"]) == ("somebody", name)

@@ -82,15 +82,6 @@ async def test_a_branch_is_created_with_the_uncommitted_changes_or_elsewhere(at:
     assert lair.git("status", "--porcelain", "--branch") == "## now\nA  staged\n"
 
 
-async def test_without_a_branch_the_commit_before_is_named(at: GitTools) -> None:
-    lair = at.lair
-    lair.git("checkout", "-q", "--detach")
-    text = await at.text("git_branch", name="later", create=True, switch=False)
-    assert "no branch stays checked out" in text
-    head = lair.git("rev-parse", "HEAD").strip()
-    assert f"(before: {head})" in await at.text("git_branch", name="side")
-
-
 async def test_no_change_and_no_untracked_file_is_overwritten(at: GitTools) -> None:
     at.lair.write("file.txt", "changed\n")
     assert "uncommitted changes of 'file.txt'" in await refused(at, "conflict")
@@ -145,10 +136,6 @@ async def test_many_files_are_written_in_parts_and_more_are_refused(
     assert at.state() == before
     monkeypatch.setattr(git_switch, "MAX_FILES", 2)
     assert "More than 2 files differ" in await at.refused("invalid_input", "git_branch", name="main")
-    monkeypatch.undo()
-    at.lair.write(".git/info/attributes", "* eol=crlf\n")
-    monkeypatch.setattr("mcp_toolserver.runtime.git.versions.MAX_CONVERTED", 1)
-    assert "converted line ends" in await at.refused("invalid_input", "git_branch", name="main")
 
 
 NEW = {"name": "x", "create": True}

@@ -248,20 +248,6 @@ async def test_line_ends_are_stored_as_git_stores_them(at: GitTools) -> None:
     assert lair.naive("cat-file", "-p", "HEAD:dos.txt").stdout == b"a\nb\n"
 
 
-async def test_very_many_files_are_counted_and_the_first_listed_and_too_many_refused(
-    at: GitTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(205):
-        at.lair.write(f"many/{number:03}", "x\n")
-    result = await at.ask("git_commit", message="m", paths=["many"])
-    assert result.truncated
-    assert "A many/199\n[the first 200 of 205 files]" in result.text
-    data = await at.data("git_commit", message="again", amend=True)
-    assert (data["total"], len(data["files"])) == (205, 200)
-    monkeypatch.setattr("mcp_toolserver.runtime.git.commit.MAX_STATUS", 0)
-    assert "folder by folder" in await refused(at, "invalid_input", all=True)
-
-
 async def test_commits_at_the_same_time_follow_each_other(at: GitTools) -> None:
     names = [f"new-{number}" for number in range(4)]
     for name in names:

@@ -11,10 +11,7 @@ import pytest
 from mcp_toolserver.errors import ToolError, Unavailable
 from mcp_toolserver.runtime.git.runner import (
     MAX_LISTING,
-    MOST,
     RACY_WINDOW_NS,
-    RepositoryCache,
-    RepositoryPaths,
 )
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.sandbox.broker.limit_settings import CommandBounds
@@ -216,12 +213,3 @@ async def test_a_repository_that_breaks_does_not_lead_to_the_one_above(
     with pytest.raises(AssertionError):
         await remembering.runs(nested)
     assert not lair.ran()
-
-
-def test_only_so_many_folders_are_remembered(tmp_path: Path) -> None:
-    known = RepositoryCache()
-    where = RepositoryPaths(git_dir="/x/.git", common_dir="/x/.git", top="/x", config=b"")
-    for number in range(MOST + 1):
-        known.keep(str(number), where, {})
-    assert known.get("0") is None
-    assert known.get("1") == known.get(str(MOST)) == where

@@ -481,12 +481,6 @@ async def test_a_long_file_comes_in_pages(aged: GitTools) -> None:
     rest = await aged.ask("git_blame", path="long", start_line=1_001, end_line=2_001)
     assert not rest.truncated
     assert rest.text.endswith("1501) line 1501")
-    exact = await aged.ask("git_blame", path="long", start_line=1, end_line=1_000)
-    assert not exact.truncated
-    # Lines end where git ends them.
-    aged.lair.write("odd", "a\u2028b\x0cc\x85d\r\ne\n")
-    aged.lair.commit()
-    assert "2) e" in await aged.text("git_blame", path="odd")
 
 
 REFUSED_BY_BLAME = {

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from mcp_toolserver.capabilities.git import GitChange
 from mcp_toolserver.errors import InvalidInput
-from mcp_toolserver.text.git.log import blamed, blanked, commits
+from mcp_toolserver.text.git.log import blanked, commits
 from mcp_toolserver.text.git.names import ends, peeled
 from mcp_toolserver.text.git.status import parsed
 from tests.support.extent import examples
@@ -52,11 +52,6 @@ def test_a_status_that_was_cut_loses_its_last_entry() -> None:
     assert not parsed(answer, complete=False).complete
 
 
-def test_a_path_may_hold_spaces() -> None:
-    entries = b"1 .M N... 100644 100644 100644 aa bb a b c\0u UU N... 1 2 3 4 a b c d e\0"
-    assert [change.path for change in parsed(HEADS + entries + b"\0").changes] == ["a b c", "d e"]
-
-
 @examples(20)
 @given(st.binary(max_size=300))
 def test_a_status_of_anything_is_no_crash_when_it_is_cut(tail: bytes) -> None:
@@ -68,17 +63,3 @@ def test_a_commit_that_was_cut_is_left_out() -> None:
     assert [commit.id for commit in commits(whole + whole)] == ["id", "id"]
     assert [commit.body for commit in commits(whole + whole[:-9])] == ["body"]
     assert commits(b"") == ()
-
-
-def test_blame_knows_each_author_by_the_commit() -> None:
-    one, two = "1" * 40, "2" * 64
-    head = "author {}\nauthor-time {}\nauthor-tz +0000\nsummary {} 1 1\nfilename f\n"
-    answer = (
-        f"{one} 1 1 1\n{head.format('Ann', 0, two)}\ta\n{two} 2 2 1\n{head.format('Bo', 86400, one)}"
-        f"\t{one} 9 9\r\n{one} 3 3\n\t\tc\n"
-    )
-    assert [(line.number, line.author, line.date, line.text) for line in blamed(answer.encode())] == [
-        (1, "Ann", "1970-01-01", "a"),
-        (2, "Bo", "1970-01-02", f"{one} 9 9"),
-        (3, "Ann", "1970-01-01", "\tc"),
-    ]

@@ -13,10 +13,9 @@ from mcp_toolserver.errors import TimedOut
 from mcp_toolserver.pipeline.call import Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.runtime.executables import HostExecutables
-from mcp_toolserver.runtime.git.clone import ClonePlan, GitCloner, clone_failure
+from mcp_toolserver.runtime.git.clone import GitCloner
 from mcp_toolserver.runtime.host_services import ServiceRequest
 from mcp_toolserver.runtime.web.guard import Guard, parse_private_host
-from mcp_toolserver.text.address_or_path import clone_source
 from tests.git.hostile_git import GIT, Lair
 from tests.support.confinement import git, visible_folder
 from tests.support.processes import call
@@ -286,22 +285,3 @@ def scene(folder: Path) -> Path:
     git(repository, "add", ".")
     git(repository, "commit", "-qm", "first")
     return repository
-
-
-PLAN = ClonePlan(git=("git",), address="https://x.example/")
-
-
-def test_a_failure_is_reported_in_our_own_words() -> None:
-    for complaint, kind in (
-        ("fatal: repository 'x' not found", "not_found"),
-        ("fatal: unable to access 'x': Couldn't connect to server", "unavailable"),
-    ):
-        error = clone_failure(128, complaint.encode(), "SOURCE", PLAN)
-        assert error.kind == kind
-        assert "SOURCE" in str(error)
-        assert "fatal" not in str(error)
-
-
-def test_the_source_of_a_call_is_one_of_two() -> None:
-    assert clone_source("https://Example.org/x.git").address == "https://example.org/x.git"
-    assert clone_source("./a:b").paths == ("./a:b",)

@@ -17,7 +17,6 @@ from mcp_toolserver.runtime.files.libc import copy_attributes, rename_new
 from mcp_toolserver.runtime.files.transaction import Original, temp_file
 from mcp_toolserver.runtime.files.volume import name_comparison, stored_name
 from mcp_toolserver.runtime.lsp.pool import find_executables
-from mcp_toolserver.runtime.sandbox.layers.environment import DEFAULT_PATH, command_environment
 from mcp_toolserver.runtime.which import HOMEBREW, find_program, is_executable, program_folders
 from mcp_toolserver.stores.disk import sync
 from mcp_toolserver.text.file_names import NameComparison, folded, path_tests, volume_path
@@ -252,13 +251,3 @@ def test_a_shim_is_no_program(tmp_path: Path) -> None:
     real = program(tmp_path, "git", "")
     assert find_program(["git"], ["/usr/bin", str(tmp_path)]) == real
     assert find_program(["env"], ["/usr/bin"]) == "/usr/bin/env"
-
-
-@pytest.mark.usefixtures("darwin")
-def test_commands_find_what_homebrew_installs() -> None:
-    paths = {
-        OF_LAUNCHD: ":".join((OF_LAUNCHD, *HOMEBREW)),
-        "/opt/homebrew/bin:/bin": "/opt/homebrew/bin:/bin:/usr/local/bin",
-    }
-    assert {path: command_environment({"PATH": path})["PATH"] for path in paths} == paths
-    assert set(command_environment({})["PATH"].split(":")) == {*DEFAULT_PATH.split(":"), *HOMEBREW}

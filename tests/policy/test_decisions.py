@@ -30,21 +30,6 @@ from tests.support.process_layer import ran, server_command
 
 CASES = Path(__file__).with_name("decisions.yaml")
 
-ELSEWHERE = {
-    "S3-9": ("commands/test_cli.py", "test_call_prints_the_envelope_as_json"),
-    "S3-10": ("pipeline/test_limits.py", "test_what_is_cut_can_be_had_whole_and_no_line_shows_its_cr"),
-    "4.6-6": ("git/test_git_hardening.py", "test_a_revision_that_is_an_option_is_refused"),
-    "4.6-8": ("shell/test_processes.py", "test_a_timeout_kills_and_gives_what_was_printed"),
-    "4.6-11": ("web/test_curl.py", "test_a_long_body_is_cut_between_characters"),
-}
-"""The tests of what is no decision."""
-
-IDS = {
-    *(f"S2-{number}" for number in range(6, 11)),
-    *(f"S3-{number}" for number in range(7, 15)),
-    *(f"4.6-{number}" for number in (*range(1, 15), "read-only", "workspace-write")),
-}
-
 
 def in_process(settings: Settings) -> Application:
     """A server that can run no command."""
@@ -83,13 +68,6 @@ def test_every_case_is_decided_as_it_says(
     number = re.search(r"(\d+) cases, 0 different", printed)
     assert number, printed
     assert int(number[1]) >= 300
-
-
-def test_every_weakness_and_rule_of_the_sources_has_a_case() -> None:
-    tagged = set(re.findall(r"\{id: ([\w.-]+),", CASES.read_text(encoding="utf-8")))
-    assert tagged | ELSEWHERE.keys() == IDS
-    for file, name in ELSEWHERE.values():
-        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), name
 
 
 def test_a_difference_and_an_invalid_file_have_their_exit_status(
@@ -140,18 +118,6 @@ def test_explain_names_the_rule_with_its_line_and_each_stage_before(
         assert f"{rule} ({line})" in printed
         assert printed.startswith("find        write_file\nvalidate ")
     assert not (root / "docs").exists()
-
-
-def test_every_rule_of_a_config_file_has_its_line(tmp_path: Path) -> None:
-    config = tmp_path / "c.toml"
-    config.write_text(
-        """granted = "read-only"\n[rules]\ndeny = ["Read(x)"]\n\n"""
-        """allow = [\n  # Read(x)\n  "Read(x)",\n  'Bash(a "b")',\n]\n""",
-        encoding="utf-8",
-    )
-    settings = load(["--config", str(config)], {}).settings
-    lines = [getattr(rule, "source").rpartition(":")[2] for rule in (*settings.deny, *settings.allow)]  # noqa: B009
-    assert lines == ["3", "7", "8"]
 
 
 def test_the_page_shows_what_the_commands_print(

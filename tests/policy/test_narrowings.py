@@ -105,22 +105,6 @@ async def test_calls_for_an_agent_have_no_more_rights_than_the_call_that_started
     assert (await deeper.call("write_file", {"path": "a", "content": "y"})).error == "denied"
 
 
-async def test_progress_of_nested_calls_goes_where_it_is_wanted(tmp_path: Path) -> None:
-    async def talk(_: Args, rt: Runtime) -> Output:
-        await rt.report("half")
-        return Output("")
-
-    heard: list[str] = []
-
-    async def report(message: str) -> None:
-        heard.append(message)
-
-    at = dispatcher(machine(tmp_path), tool(talk))
-    await calls(at).call("probe", {})
-    await calls(at).reporting(report).call("probe", {})
-    assert heard == ["half"]
-
-
 async def test_nobody_is_asked_for_calls_without_a_client() -> None:
     caller = ServerCaller(name="a task", owner="x")
     assert not await caller.ask("May I?")

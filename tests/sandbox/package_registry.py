@@ -3,8 +3,6 @@
 import hashlib
 import io
 import json
-import shutil
-import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -54,8 +52,6 @@ def fill(folder: Path, url: str) -> None:
     git(folder / "work", "commit", "--quiet", "--message=first")
     git(folder, "clone", "--quiet", "--bare", "work", "repository.git")
     git(folder / "repository.git", "update-server-info")
-    if dpkg := shutil.which("dpkg-deb"):
-        _debian(folder / "apt", dpkg)
 
 
 def archive(file: Path, content: dict[str, str]) -> Path:
@@ -65,15 +61,3 @@ def archive(file: Path, content: dict[str, str]) -> Path:
             member.size = len(text.encode())
             archive.addfile(member, io.BytesIO(text.encode()))
     return file
-
-
-def _debian(folder: Path, dpkg: str) -> None:
-    control = (
-        "Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: A <a@example.com>\nDescription: tiny\n"
-    )
-    put(folder / "tree/DEBIAN/control", control)
-    package = folder / "tiny_1.0_all.deb"
-    subprocess.run([dpkg, "--build", "--root-owner-group", folder / "tree", package], check=True, stdout=-3)
-    digest = hashlib.sha256(package.read_bytes()).hexdigest()
-    size = package.stat().st_size
-    put(folder / "Packages", f"{control}Filename: ./{package.name}\nSize: {size}\nSHA256: {digest}\n")

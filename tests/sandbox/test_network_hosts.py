@@ -110,11 +110,6 @@ INSTALLS = {
     "git": "git clone -q https://localhost:{secure}/repository.git $TMPDIR/clone && cat $TMPDIR/clone/file "
     "&& echo tiny runs",
     "curl": "curl -sS --fail https://localhost:{secure}/simple/tiny/ && echo tiny runs",
-    "apt-get": "mkdir -p $TMPDIR/apt/lists/partial $TMPDIR/apt/cache/archives/partial && cd $TMPDIR/apt && "
-    "echo 'deb [trusted=yes] http://localhost:{plain}/apt ./' >sources.list && "
-    'options="-o Dir::Etc::sourcelist=$PWD/sources.list -o Dir::Etc::sourceparts=- -o Dir::State=$PWD '
-    '-o Dir::State::status=/dev/null -o Dir::Cache=$PWD/cache -o APT::Sandbox::User= " && '
-    "apt-get $options update && apt-get $options download tiny && test -f tiny_1.0_all.deb && echo tiny runs",
 }
 
 

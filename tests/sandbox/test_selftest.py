@@ -102,14 +102,6 @@ def test_the_first_program_that_is_proven_is_used(base: Path) -> None:
     assert "status 1" in proven.reasons[1]
 
 
-def test_a_state_folder_that_cannot_be_made_is_no_reason_against_the_sandbox(base: Path) -> None:
-    (base / "file").write_text("", encoding="utf-8")
-    before = os.listdir("/var/tmp")
-    proven = proof(Wanted(base=base, options={"state": str(base / "file/state")}))
-    assert proven.commands == "bubblewrap", proven.reasons
-    assert os.listdir("/var/tmp") == before
-
-
 @pytest.mark.parametrize(
     ("weakness", "mode", "found"),
     [
