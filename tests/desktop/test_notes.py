@@ -258,6 +258,12 @@ async def test_thousands_of_notes_need_few_apple_events_and_the_longest_text_arr
         assert read.text == f"Long\n{text}"
 
 
+async def test_notes_that_change_while_they_are_listed_are_read_again(tmp_path: Path) -> None:
+    for times, error in ((1, None), (9, "unavailable")):
+        async with mac(tmp_path, unsteady=times) as server:
+            assert (await call(server, "list_notes", folder="Old")).error == error
+
+
 async def test_notes_that_are_private_are_neither_read_nor_changed(tmp_path: Path) -> None:
     async with on_mac(tmp_path, {"osascript": ""}, private=False) as server:
         assert names(server) & TOOLS == {"create_note"}
