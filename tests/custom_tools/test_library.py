@@ -192,25 +192,19 @@ ELSEWHERE: tuple[dict[str, Any], ...] = (
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"is_readonly": True}, "is_readonly is not known"),
     ({"name": "no spaces"}, "not a valid tool name"),
-    ({"name": "a" * 65}, "not a valid tool name"),
     ({"description": " "}, "characters"),
-    ({"description": 3}, "text"),
     ({"description": "d" * 2049}, "characters"),
     ({"execute": "look"}, "function"),
-    ({"input_schema": "no"}, "dictionary"),
     ({"input_schema": {"type": "string"}}, "type object"),
     ({"input_schema": {**OBJECT, "required": "x"}}, "no JSON Schema"),
     *(({"input_schema": schema}, "outside itself") for schema in ELSEWHERE),
-    ({"is_read_only": "yes"}, "true or false"),
     ({"is_read_only": lambda: 1 / 0}, "failed"),
     ({"permission": "root"}, "read-only, workspace-write"),
-    ({"permission": 7}, "read-only, workspace-write"),
     ({"permission": "workspace-write"}, "contradict"),
     ({"is_destructive": True}, "cannot be destructive"),
     ({"kind": "magic"}, "kind"),
     ({"check_permissions": True}, "function"),
     ({"deadline": 0}, "deadline"),
-    ({"deadline": True}, "deadline"),
 )
 
 

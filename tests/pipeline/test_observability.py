@@ -310,15 +310,6 @@ def test_neither_telemetry_nor_libraries_for_documents_are_imported_before_they_
     assert done.stdout.strip() == "set()"
 
 
-def test_without_the_package_the_log_says_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    caplog.set_level(logging.INFO, "mcp_toolserver.telemetry.otel_setup")
-    start({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"})()
-    assert "mcp-toolserver[otel]" in caplog.text
-
-
 def test_nothing_is_exported_unless_it_is_asked_for_with_settings_that_telemetry_can_use(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

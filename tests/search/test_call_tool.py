@@ -14,7 +14,6 @@ from mcp_toolserver.pipeline.call import InputRequired, Result
 from mcp_toolserver.pipeline.dispatcher import Dispatcher
 from mcp_toolserver.pipeline.registry import Registry, discover
 from mcp_toolserver.protocol import translate
-from mcp_toolserver.text.tool_search import words
 from mcp_toolserver.tool import WorkspacePath
 from mcp_toolserver.tool_spec import Args, Image, Output, Record, Runtime
 from tests.stores.test_audit import lines, opened, recorded
@@ -112,8 +111,6 @@ async def test_five_are_shown_unless_more_are_wanted_and_never_more_than_ten(tmp
 
 
 async def test_nothing_found_is_an_answer(tmp_path: Path) -> None:
-    # Every description holds these words.
-    assert "No tool found" in (await search(lean(tmp_path), "the weather in it")).text
     result = await search(lean(tmp_path), "xylophone")
     assert (result.error, found(result)) == (None, [])
     assert "No tool found" in result.text
@@ -143,15 +140,6 @@ async def test_it_says_how_to_call_what_a_client_does_not_list(tmp_path: Path) -
     assert "CallTool" in (await search(lean(tmp_path), "blame")).text
     without = lean(tmp_path, offered=set(REGISTRY.entries) - {"CallTool"})
     assert "CallTool" not in (await search(without, "blame")).text
-
-
-def test_names_and_sentences_fall_into_words() -> None:
-    assert words("NotebookEdit") == ["notebook", "edit"]
-    assert words("git_log") == ["git", "log"]
-    assert words("HTTPServer v2") == ["http", "server", "v", "2"]
-    assert words("notes, classes: pass") == ["note", "classe", "pass"]
-    assert words("LSP") == ["lsp"]
-    assert words("…") == []
 
 
 CALL_TOOL = next(entry for entry in discover() if entry.spec.name == "CallTool")

@@ -21,7 +21,7 @@ from mcp_toolserver.runtime.files.path_resolver import inside
 from mcp_toolserver.runtime.files.workspace import Workspace
 from mcp_toolserver.runtime.processes.broker_client import Broker
 from mcp_toolserver.runtime.processes.helper_launcher import Programs
-from mcp_toolserver.runtime.search.executable import COMMAND_PATH, command_variables, find_ripgrep, start
+from mcp_toolserver.runtime.search.executable import COMMAND_PATH, find_ripgrep, start
 from mcp_toolserver.runtime.search.ignore_rules import rules_above
 from mcp_toolserver.runtime.search.results import Results
 from tests.search.searching import RIPGREP, Grounds, Meddling
@@ -482,11 +482,6 @@ def test_ripgrep_on_the_path_counts_outside_the_roots_only(
     monkeypatch.chdir(tmp_path / "bin")
     assert find_ripgrep([".", ""]) is None
     assert find_ripgrep([str(tmp_path / "bin")], [str(tmp_path)]) is None
-
-
-def test_without_ripgrep_the_path_of_commands_stays_as_it_is() -> None:
-    assert command_variables("/bin", None) == {}
-    assert command_variables("/bin", "/x/rg") == {"PATH": f"/bin:{COMMAND_PATH}", "COMMAND_RIPGREP": "/x/rg"}
 
 
 async def test_the_ripgrep_of_the_machine_comes_first_and_one_that_would_start_itself_says_so(

@@ -181,22 +181,6 @@ async def test_a_folder_with_an_invalid_name_is_skipped_with_a_warning(tmp_path:
             shutil.rmtree(made.root / "aside")
 
 
-async def test_names_that_are_no_skills_are_left_out_without_a_warning(tmp_path: Path) -> None:
-    files = {
-        RELEASE: skill(),
-        ".agents/skills/README.md": "x",
-        ".agents/skills/.git/SKILL.md": "x",
-        ".agents/skills/empty/other.md": "x",
-        ".claude/commands/notes.txt": "x",
-        ".claude/commands/1/2/3/4/5/deep.md": "x",
-    }
-    async with skilled(tmp_path, files) as made:
-        assert await _skipped(made) == ""
-        shutil.rmtree(made.root / ".claude")
-        made.write(".claude", "a file where a folder is expected")
-        assert ".claude" in await _skipped(made)
-
-
 async def test_more_skills_than_allowed_are_left_out_with_a_warning(tmp_path: Path) -> None:
     files = {f".agents/skills/s{number:04}/SKILL.md": "x" for number in range(MAX_SKILLS + 5)}
     async with skilled(tmp_path, files) as made:
