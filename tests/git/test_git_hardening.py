@@ -374,15 +374,6 @@ async def test_asking_changes_nothing_in_the_repository(lair: Lair, ask: Asked) 
     assert snapshot(lair.repository) == before
 
 
-async def test_a_touched_file_is_no_difference(lair: Lair, ask: Asked) -> None:
-    lair.git("checkout", "-q", "file.txt")
-    stale(lair)
-    assert (await ask("diff")).stdout == b""
-    assert (await ask("diff", "--stat")).stdout == b""
-    assert (await ask("diff", "--numstat", "-z")).stdout == b""
-    assert (await ask("status", "--porcelain")).stdout == b""
-
-
 async def test_a_revision_that_is_an_option_is_refused(lair: Lair, ask: Asked) -> None:
     """GITOPT03."""
     external_diff(lair)

@@ -27,7 +27,6 @@ from mcp_toolserver.runtime.sandbox.posix.family import (
     Process,
     end_family,
     list_processes,
-    used_by,
     watch_family,
 )
 from mcp_toolserver.runtime.sandbox.posix.supervisor import NOT_SET_UP
@@ -163,12 +162,6 @@ def test_who_was_seen_once_still_belongs_unless_the_number_is_another_s() -> Non
     family.members(listed(one(CHILD, ME), one(DAEMON, CHILD)))
     assert set(family.members(listed(one(DAEMON)))) == {DAEMON}
     assert set(family.members(listed(one(DAEMON, started=NOW + 60)))) == set()
-
-
-def test_the_dead_that_we_are_about_to_wait_for_do_not_count() -> None:
-    rows = listed(one(CHILD, ME, dead=True), one(DAEMON, CHILD, dead=True))
-    usage = used_by({pid: rows[pid] for pid in (CHILD, DAEMON)})
-    assert (usage.processes, usage.memory, usage.cpu_seconds) == (1, 2, 2.0)
 
 
 @pytest.fixture

@@ -207,11 +207,6 @@ def test_a_failed_connection_comes_with_a_hint(servers: Servers) -> None:
     server = servers(USERS[0], READ_ONLY)
     said = server.bash("python3 -c \"import urllib.request as u; u.urlopen('http://example.com')\"")
     assert "--network commands" in said
-    if "missing" in server.bash("npm --version || echo missing"):
-        return
-    said = server.bash("cd $TMPDIR && npm install --registry=http://10.255.255.1/ left-pad 2>&1")
-    assert "npm error" in said
-    assert "--network commands" in said
 
 
 CHANGES = """
