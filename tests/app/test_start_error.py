@@ -162,6 +162,14 @@ def test_what_does_not_serve_over_stdio_answers_nobody(tmp_path: Path) -> None:
         assert "Traceback" not in ended.stderr
 
 
+def test_a_script_without_a_client_gets_the_status(tmp_path: Path) -> None:
+    for redirection in ("<&-", "</dev/null >&-"):
+        script = f'exec "$0" -m mcp_toolserver --permission-mode foo {redirection}'
+        ended = ran(["/bin/sh", "-c", script, sys.executable], env=environment(tmp_path))
+        assert (ended.returncode, ended.stdout) == (2, ""), redirection
+        assert "danger-full-access" in ended.stderr, redirection
+
+
 async def test_the_official_client_shows_the_message_to_its_user(tmp_path: Path) -> None:
     server = StdioServerParameters(
         command=sys.executable,

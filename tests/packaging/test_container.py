@@ -4,12 +4,14 @@ import json
 import os
 import re
 import shlex
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ruamel.yaml import YAML
 
 from mcp_toolserver.capabilities.permissions import Permission
@@ -99,6 +101,16 @@ def test_each_limit_of_a_container_has_its_flag_and_none_is_guessed_where_the_ca
     assert "apparmor=unconfined" not in said["Ubuntu"]
 
 
+@pytest.mark.long
+def test_the_doctor_says_what_it_needs_in_a_container_that_cannot_be_written() -> None:
+    mounts = "for f in /tmp /var/tmp; do mount -t tmpfs -o ro tmpfs $f; done; mount -o remount,bind,ro /"
+    environ = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "TEMP", "TMP")}
+    done = ran([*_container(mounts), *DOCTOR], cwd=Path("/"), env=environ)
+    assert done.returncode == 2
+    assert "--tmpfs /tmp" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 # --- the image -------------------------------------------------------------------------------------------
 
 
@@ -164,6 +176,18 @@ def test_the_composed_server_is_reached_with_a_token_and_has_what_its_sandbox_ne
     docker = replace(HOST, container_limits=("seccomp", "proc", "apparmor"))
     flags = [f"--security-opt {option}" for option in service["security_opt"][1:]]
     assert install_hints.sandbox(docker, ["/b"]).endswith(" ".join(flags))
+
+
+def test_the_health_check_fails_where_no_server_answers() -> None:
+    program, option, code = shlex.split(_compose()["services"]["toolserver"]["healthcheck"]["test"])
+    assert (program, option) == ("python3", "-c")
+    # Nothing listens on the port that the system gave away and took back.
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    refused = ran([sys.executable, "-c", code.replace("9000", str(port))], env=os.environ)
+    assert refused.returncode == 1
+    assert "Connection refused" in refused.stderr
 
 
 # --- the page --------------------------------------------------------------------------------------------

@@ -672,6 +672,13 @@ def test_log_prints_the_last_calls_that_are_asked_for_and_what_they_are_about(
         assert len(rows(last=0, **asked)) == count
 
 
+def test_log_prints_the_lines_themselves_as_json(tmp_path: Path, shown: Show) -> None:
+    written(tmp_path, "a", "ü\u202e", file_bytes=1)
+    printed = shown(json=True).out
+    assert printed.isascii()
+    assert [json.loads(line)["name"] for line in printed.splitlines()] == ["a", "ü\u202e"]
+
+
 def test_log_says_so_when_there_is_none_or_it_cannot_be_read(tmp_path: Path, shown: Show) -> None:
     assert "Nothing is recorded" in shown().err
     said = shown(verify=True).out
@@ -721,3 +728,17 @@ async def test_follow_prints_what_comes_over_files_until_it_is_interrupted(tmp_p
     finally:
         showing.kill()
         showing.wait()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    written(tmp_path, *(["x" * 100] * 500))
+    reading, writing = os.pipe()
+    showing = subprocess.Popen(
+        python(SHOW, str(tmp_path / "state"), "once"), stdout=writing, stderr=subprocess.PIPE
+    )
+    os.close(writing)
+    os.read(reading, 10)
+    os.close(reading)
+    _, errors = showing.communicate(timeout=PATIENCE)
+    assert showing.returncode == 0
+    assert b"BrokenPipe" not in errors
