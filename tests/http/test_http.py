@@ -432,6 +432,20 @@ async def test_a_second_request_before_the_first_is_answered_closes_the_connecti
         writer.close()
 
 
+async def test_bytes_after_the_last_request_of_a_connection_cancel_it() -> None:
+    async with serving() as server, server.http() as http:
+        message = body_of(call("wait"))
+        headers = await open_session(http)
+        head = server.head(**headers, Connection="close", Content_Length=str(len(message)))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(head + message)
+        await server.calls.until(running=1)
+        writer.write(b"more")
+        await server.calls.until(running=0, cancelled=1)
+        assert (await read_all(reader)).count(b"HTTP/1.1") == 1
+        writer.close()
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_handler_sees_neither_the_token_nor_the_name_that_was_used(era: str) -> None:
     async with (
@@ -519,6 +533,14 @@ async def test_a_port_in_use_or_a_host_that_is_not_this_machine_is_a_settings_er
             with pytest.raises(SettingsError):
                 async with serving(**place):
                     pass
+
+
+def test_connections_send_small_answers_at_once() -> None:
+    (listener,) = listen([(socket.AF_INET, ("127.0.0.1", 0))])
+    with listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 # --- the checks ------------------------------------------------------------------------------------------
