@@ -87,6 +87,8 @@ async def at(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[LspTool
             made.put("c/shapes.cc", SHAPES_CC)
             made.put("c/uses.cc", USES_CC)
             made.put("c/compile_commands.json", _commands(made.root))
+            # clangd reads once, at its start, what a header is used by.
+            put_back(made)
             yield made
 
 
