@@ -43,7 +43,6 @@ from tests.agents.agents import Call, Says, model_api
 from tests.support.calling import HANDLE
 from tests.support.cases import collected
 from tests.support.confinement import git
-from tests.support.extent import IN_FULL
 from tests.support.generated import ENTRIES
 from tests.support.processes import PATIENCE
 from tests.support.workbench import Person
@@ -309,13 +308,21 @@ IN_LONG = {"Agent", "CallTool", "LSP", "lsp_edit"}
 """They load the library of a model, or start another server, and have tests of their own."""
 
 
-@pytest.mark.rounds
-async def test_every_tool_answers_as_its_example_shows(tmp_path: Path, update: bool) -> None:
+@pytest.mark.parametrize(
+    "tools",
+    [
+        pytest.param([name for name in TOOLSETS if name not in IN_LONG], id="quick"),
+        pytest.param(sorted(IN_LONG), id="slow", marks=pytest.mark.long),
+    ],
+)
+async def test_every_tool_answers_as_its_example_shows(
+    tools: list[str], tmp_path: Path, update: bool
+) -> None:
     with collected() as case:
         async with stage(tmp_path) as there:
-            for name in TOOLSETS:
+            for name in tools:
                 with case(name):
-                    if name in there.offered and (update or IN_FULL or name not in IN_LONG):
+                    if name in there.offered:
                         answer = await there.answer(name)
                         if update:
                             store(name, answer)
