@@ -30,7 +30,7 @@ tests of the gate take 437 s with three, 405 s with four."""
 
 OF_GATE = ("pytest", *IN_PARALLEL, "-m", "not long")
 
-UPDATE = ("pytest", "--quiet", "-n", "2", "--update")
+UPDATE = ("pytest", "--quiet", "-n", "2", "--dist", "loadgroup", "--update")
 
 WRITING = ("project/test_each_example", "setup/test_client_pages")
 """The tests that write generated files, but for those that read what these write."""
