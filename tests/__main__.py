@@ -43,7 +43,7 @@ STARTS_PROGRAMS = re.compile(r"\bsys\.executable\b|\bBroker\b")
 OF_EVERY_TOOL = ("tests/pipeline/test_every_tool.py", "tests/pipeline/test_registry.py")
 """Part of the fast step although one test starts a program: a new tool is checked here."""
 
-PORTABLE = ("doctor_report", "release", "setup", "setup_jsonc", "workflow")
+PORTABLE = ("doctor_report", "release", "setup", "setup_jsonc", "developer_docs")
 """Tests that start programs and are for every system that the package supports; in them, what needs Linux is
 skipped with a reason. Which others would pass on macOS is unknown, because none was ever run there."""
 

@@ -1,7 +1,7 @@
 """What only Linux guarantees: `pytest --process-layer posix` leaves out the tests of it."""
 
 SUITES = (
-    *(f"tests/search/test_{name}.py" for name in ("search", "grep_search", "glob_search")),
+    *(f"tests/search/test_{name}.py" for name in ("search", "grep_search")),
     *(
         f"tests/git/test_{name}.py"
         for name in (
