@@ -440,8 +440,9 @@ def test_every_word_of_a_caller_stands_where_no_option_does(
         except InvalidInput:
             continue
         assert len(words) == options + len(revisions) + len(paths)
-        assert words[len(words) - len(paths) :] == paths
-        assert not paths or {"--end-of-options", "--"} & set(words[: len(words) - len(paths)])
+        # Only `worktree` takes a path before a revision.
+        at = -1 - len(revisions) * (subcommand == "worktree")
+        assert not paths or (words[at] == path and {"--end-of-options", "--"} & set(words[:at]))
         assert not any(word.startswith("-") for word in revisions)
 
 

@@ -23,6 +23,8 @@ commands run on both layers without the option."""
 LINUX_ONLY = (
     "tests/search/test_search.py::test_the_kernel_holds_a_search_program_to_its_folder",
     "tests/search/test_search.py::test_what_cannot_be_read_is_named_and_the_rest_is_found",
+    "tests/search/test_search.py::test_commands_have_it_in_bubblewrap_and_behind_landlock_alone",
+    "tests/search/test_search.py::test_commands_search_with_the_ripgrep_of_the_server[read-only]",
     *(
         f"tests/app/test_shutdown.py::test_a_server_on_stdio_ends_with_all_that_it_started[{case}]"
         for case in ("end-of-input-workspace-write",)
