@@ -151,6 +151,11 @@ async def test_a_timeout_kills_and_gives_what_was_printed(here: Bench) -> None:
     assert job.seconds >= 0.5
 
 
+@BOTH
+async def test_where_no_time_is_left_to_start_the_answer_is_a_timeout(here: Bench) -> None:
+    assert (await here.run("sleep 100", timeout=0.0)).reason == "timed out"
+
+
 async def test_nothing_of_a_cancelled_command_is_left(here: Bench) -> None:
     daemons = Daemons()
     async with anyio.create_task_group() as tasks:

@@ -233,7 +233,7 @@ class Child:
         self._loop.add_reader(control, self._receive)
 
     async def started(self) -> None:
-        """Returns when the program runs (or has run). Raises: Unavailable: it cannot be started."""
+        """Returns when the program runs or has ended. Raises: Unavailable: it cannot be started."""
         await self._started.wait()
         if self._trouble is not None:
             raise self._trouble
@@ -317,8 +317,10 @@ class Child:
     def _conclude(self, message: dict[str, object]) -> None:
         self._loop.remove_reader(self._control)
         self._control.close()
-        self._trouble = _trouble(message) if not self._started.is_set() else None
         self.exit = _exit(message)
+        # On POSIX, its time can be over before it runs: then there is a report, as of one that ran.
+        if self.exit == LOST and not self._started.is_set():
+            self._trouble = _trouble(message)
         try:
             self._tell()
         finally:
