@@ -103,8 +103,8 @@ STEPS: dict[str, Sequence[Sequence[str]]] = {
     "tests": [OF_GATE],
     # Measuring makes tests in this process 1.7 times slower, so it is a job of its own.
     "coverage": [(*OF_GATE, "--cov", "--cov-report="), ("coverage", "report", "--fail-under=98")],
-    # Property tests and rounds, which the gate runs, would add 12 s.
-    "pure": [("pytest", "-n", "2", "-m", "not long and not rounds and not hypothesis", *without_programs())],
+    # Property tests and rounds, which the gate runs, would add 12 s. The types keep another processor busy.
+    "pure": [("pytest", "-m", "not long and not rounds and not hypothesis", *without_programs())],
     "portable": [("pytest", "-n", "2", *(f"--deselect={test}" for test in DESELECTED), *portable())],
     "long": [
         ("pytest", *IN_PARALLEL, "-m", "long or rounds or hypothesis"),
