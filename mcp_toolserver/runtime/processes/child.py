@@ -319,7 +319,7 @@ class Child:
         self._control.close()
         self.exit = _exit(message)
         # On POSIX, its time can be over before it runs: then there is a report, as of one that ran.
-        if self.exit == LOST and not self._started.is_set():
+        if self.exit.reason == "lost" and not self._started.is_set():
             self._trouble = _trouble(message)
         try:
             self._tell()
